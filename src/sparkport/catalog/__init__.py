@@ -61,7 +61,7 @@ from sparkport.catalog.scan import (
     SchemaRequest,
     TimePoint,
 )
-from sparkport.catalog.sql import SqlCatalog, SqlStatement
+from sparkport.catalog.sql import SqlCatalog, SqlStatement, TableInsert, TableRead
 from sparkport.catalog.statistics import ColumnStatistics, StatisticsTable
 from sparkport.catalog.transactions import TransactionManager, TransactionState
 from sparkport.catalog.write import (
@@ -144,6 +144,8 @@ __all__ = [
     "Table",
     "TableFunction",
     "TableInOutFunction",
+    "TableInsert",
+    "TableRead",
     "TableRef",
     "TimePoint",
     "TransactionManager",

@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from sparkport.catalog.context import Context
 from sparkport.catalog.scan import RecordReader
 
-__all__ = ["SqlCatalog", "SqlStatement"]
+__all__ = ["SqlCatalog", "SqlStatement", "TableInsert", "TableRead"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableRead:
+    """A query that gives columns of a table as they are, of all its rows."""
+
+    schema: str
+    table: str
+    columns: tuple[str, ...]
+    """The columns in the order of the query, each once."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableInsert:
+    """A change that adds the rows of its parameters to a table, as they are."""
+
+    schema: str
+    table: str
+    columns: tuple[str, ...]
+    """The columns that the markers are values of, in their order. Others have their defaults."""
 
 
 class SqlStatement(ABC):
@@ -17,6 +38,15 @@ class SqlStatement(ABC):
 
     Used by a single thread. Either `rows` or `execute` is called, and at most once.
     """
+
+    @property
+    def plain(self) -> TableRead | TableInsert | None:
+        """What the statement does, if that is no more than a scan or an INSERT of a table.
+
+        The service then does it as it does for DuckDB, with the caller's permissions on the table,
+        its row filters and masks. It calls neither `rows` nor `execute`, nor the properties below.
+        """
+        return None
 
     @property
     @abstractmethod

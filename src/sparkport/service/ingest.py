@@ -11,7 +11,7 @@ table stays, without rows. A table cannot be replaced inside a transaction.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -54,7 +54,7 @@ from sparkport.wire.sql_statements import IfExists, IngestRequest
 if TYPE_CHECKING:
     from sparkport.service.service import Service
 
-__all__ = ["ingest"]
+__all__ = ["ingest", "insert_rows"]
 
 _DEFAULT_SCHEMAS = (b"default", MAIN.encode())
 
@@ -218,22 +218,37 @@ class _Ingest:
 
     def _insert(self, bound: PublishedTable, ctx: Context | None = None) -> int:
         ctx = self.ctx if ctx is None else ctx
-        completion = _Completion(bound, self.arrow_schema, ctx)
-        statement = Statement(
-            ctx,
-            bound,
-            Operation.INSERT,
-            completion.arrow_schema,
-            DMLOptions(),
-            joins_transaction=self.entered.manager is not None,
-        )
-        try:
-            for batch in self.rows:
-                statement.apply(completion.complete(statement.received(batch)))
-            return statement.commit()
-        except BaseException:
-            statement.abort()
-            raise
+        return insert_rows(self.entered, bound, self.arrow_schema, self.rows, ctx)
+
+
+def insert_rows(
+    entered: Entered,
+    bound: PublishedTable,
+    arrow_schema: pa.Schema,
+    rows: Iterable[pa.RecordBatch],
+    ctx: Context,
+) -> int:
+    """Insert rows as any INSERT does, all or none; return how many there are.
+
+    Columns that the rows lack get their defaults. Raises: BadRequest for columns that the table
+    does not have, or that need a value; PermissionDenied; ConstraintViolation.
+    """
+    completion = _Completion(bound, arrow_schema, ctx)
+    statement = Statement(
+        ctx,
+        bound,
+        Operation.INSERT,
+        completion.arrow_schema,
+        DMLOptions(),
+        joins_transaction=entered.manager is not None,
+    )
+    try:
+        for batch in rows:
+            statement.apply(completion.complete(statement.received(batch)))
+        return statement.commit()
+    except BaseException:
+        statement.abort()
+        raise
 
 
 class _Completion:

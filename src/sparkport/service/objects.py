@@ -131,6 +131,12 @@ class PublishedTable:
         ):  # functions and a catalog's own flights were checked when they were found
             ctx.access.require(privilege, self.schema_name, self.table.name)
 
+    def only(self, positions: Sequence[int]) -> PublishedTable:
+        """The table with some of its columns alone, in this order, and without a row id."""
+        fields = [self.arrow_schema.field(position) for position in positions]
+        own = pa.schema([field.with_metadata(extension_metadata(field)) for field in fields])
+        return replace(self, arrow_schema=own, rowid_index=None)
+
     def in_form(self, seen: str) -> PublishedTable | None:
         """The table in the form that has this fingerprint, which a handle carries.
 

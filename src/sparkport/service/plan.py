@@ -43,6 +43,8 @@ class Wanted:
     """Positions in the bound Arrow schema; None means all."""
     json_filters: str = ""
     time_point: TimePoint | None = None
+    alone: bool = False
+    """Whether the streams have these columns alone, in this order."""
 
 
 def endpoints_of(
@@ -80,8 +82,8 @@ def _tickets(
 ) -> list[bytes]:
     partitions: Sequence[bytes | None] = (None,)
     if isinstance(bound.table, PartitionedTable):
-        partitions = bound.table.partitions(ctx, options)
-        if not all(isinstance(each, bytes) for each in partitions):
+        partitions = bound.table.partitions(ctx, options) or ((None,) if ticket.alone else ())
+        if not all(isinstance(each, bytes | None) for each in partitions):
             raise CatalogFault(f"{bound.title} is divided into parts that are not named by bytes")
     return _signed(service, ticket, partitions)
 
@@ -119,6 +121,7 @@ def _ticket(
         "" if row_filter is None else json_filters,
         wanted.time_point,
         transaction_id=ctx.transaction_id,
+        alone=wanted.alone,
         kind=reached.kind,
         function=reached.function,
         arguments=reached.arguments,

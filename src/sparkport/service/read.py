@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
@@ -45,6 +46,9 @@ def read(service: Service, call: Call, ticket: ScanTicket) -> Iterator[bytes]:
         raise StaleDescriptor(
             f"table {found.title} was altered while it was being read: run the query again"
         )
+    if ticket.alone:
+        bound = bound.only(ticket.columns or ())
+        ticket = replace(ticket, columns=tuple(range(len(bound.arrow_schema))))
     fit = Fit(bound.arrow_schema, ticket.columns, bound.title)
     row_filter = decode_filter(ticket.filter, bound.arrow_schema.names)
     keep = _Keep(ctx, bound, row_filter)

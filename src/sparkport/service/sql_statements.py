@@ -23,6 +23,7 @@ from sparkport.errors import BadRequest, CatalogFault, LimitExceeded, StaleDescr
 from sparkport.service.bound_columns import slices
 from sparkport.service.calls import Call
 from sparkport.service.closing import closing_reader
+from sparkport.service.plain_statements import PlainRead, plain_statement
 from sparkport.service.registry import RegisteredCatalog
 from sparkport.service.sql_transactions import Entered, enter
 from sparkport.wire.descriptors import fingerprint
@@ -89,6 +90,9 @@ def flight_info(
         changed = _execute(entered, statement, parameters)
         ticket = encode_ticket(ResultTicket(changed, call.identity), service.signer)
         return encode_flight_info(RESULT, descriptor, tickets=(ticket,), total_records=changed)
+    if isinstance(statement, PlainRead):
+        streams = tuple(statement.tickets(service))
+        return encode_flight_info(statement.arrow_schema, descriptor, tickets=streams)
     query = QueryTicket(
         entered.registered.name,
         prepared.text,
@@ -239,6 +243,8 @@ def _analyse(entered: Entered, text: str, parameters: pa.RecordBatch | None) -> 
         raise CatalogFault(
             f"catalog {entered.registered.name!r} gave {type(statement).__name__}, not a statement"
         )
+    if statement.plain is not None:
+        return plain_statement(entered, statement.plain, parameters)
     return statement
 
 

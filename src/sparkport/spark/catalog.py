@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from sparkport.catalog import (
     CatalogVersion,
     Context,
@@ -15,6 +17,8 @@ from sparkport.catalog import (
     DropSchemaOptions,
     DynamicCatalog,
     Schema,
+    SqlCatalog,
+    SqlStatement,
     TransactionManager,
     TransactionState,
     VersionedCatalog,
@@ -55,7 +59,7 @@ __all__ = ["LakeCatalog"]
 _STAGING = ".staging"
 
 
-class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
+class LakeCatalog(VersionedCatalog, DynamicCatalog, SqlCatalog, TransactionManager):
     """A catalog of Spark: its namespaces, tables and views.
 
         # an embedded lake: Spark, Iceberg and SQLite in this process
@@ -192,6 +196,12 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, TransactionManager):
                 f"schema {name} has functions of the server only, and cannot be dropped"
             )
         schemas.drop_schema(self._lake, name, options)
+
+    def analyse_sql(
+        self, ctx: Context, text: str, parameters: pa.RecordBatch | None = None
+    ) -> SqlStatement:
+        self._notice()
+        return self._functions.sql.analyse(ctx, text, parameters)
 
     def begin_transaction(self, ctx: Context) -> str:
         self._notice()

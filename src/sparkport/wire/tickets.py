@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 _PURPOSE = "ticket"
-_FORM = 3
+_FORM = 4
 """The version of the fields below: a ticket of another version of Sparkport is recognised."""
 
 
@@ -46,6 +46,8 @@ class ScanTicket:
     time_point: TimePoint | None = None
     partition: bytes | None = None
     transaction_id: str | None = None
+    alone: bool = False
+    """Whether the stream has these columns alone, in this order; DuckDB wants all of them."""
     kind: Literal["table", "table_function", "flight"] = "table"
     function: str = ""
     """Which overload of a table function."""

@@ -30,6 +30,7 @@ from sparkport.errors import BadRequest, LimitExceeded
 from sparkport.spark.care.reports import CareLog
 from sparkport.spark.functions.care_functions import Care, SetCare
 from sparkport.spark.functions.included import FunctionSource, IncludedFunctions, IncludedSchema
+from sparkport.spark.functions.lake_sql import LakeSql
 from sparkport.spark.functions.maintenance import ExpireSnapshots, Optimize
 from sparkport.spark.functions.metadata_functions import Files, History, Snapshots
 from sparkport.spark.functions.queries import Queries, Query, read_query
@@ -69,6 +70,7 @@ class LakeFunctions:
         self._care_log = care_log
         self._queries = Queries(lake)
         self._statements = RunStatements(lake)
+        self.sql = LakeSql(lake, self._queries, self._statements)
         self._own: dict[tuple[str, ...], list[TableFunction | TableInOutFunction]] = {}
         self._sql_functions = SqlFunctions(lake)
         self._transactions = transaction_functions(lake)

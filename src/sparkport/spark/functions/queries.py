@@ -18,6 +18,7 @@ from sparkport.catalog import Context, ScanOptions
 from sparkport.engine.cache import Cache
 from sparkport.engine.types import refuse_unsupported
 from sparkport.errors import SparkportError
+from sparkport.spark.functions.pinned_tables import pinned
 from sparkport.spark.functions.query_sessions import QuerySessions
 from sparkport.spark.iceberg.identifiers import Identifier, quoted
 from sparkport.spark.jvm.errors import translated
@@ -27,6 +28,7 @@ from sparkport.spark.lake.lake import Lake
 from sparkport.spark.scan.query_permissions import expect_readable, unreadable
 from sparkport.spark.scan.query_plans import NamedRelation, QueryPlans
 from sparkport.spark.scan.spark_filters import spark_condition
+from sparkport.spark.scan.write_plans import replaced_names
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -102,6 +104,9 @@ class Queries:
             relations = self._plans.named_relations(parsed, session, current, title, text)
             named = [each.identifier for each in relations]
             expect_readable(ctx, self._lake, named, title)
+            pins = pinned(self._lake, ctx, relations)
+            if pins:
+                parsed = self._plans.parse(session, replaced_names(text, pins), arguments)
             try:
                 with translated(title):
                     analysed = self._plans.analyse(session, parsed)

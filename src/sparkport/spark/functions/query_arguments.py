@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from sparkport.errors import BadRequest
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-__all__ = ["literal", "markers"]
+__all__ = ["literal", "marker_places", "markers"]
 
 
 def markers(arguments: pa.Scalar | None) -> dict[str, Column] | list[Column]:
@@ -90,3 +91,15 @@ def _plain(kind: pa.DataType, value: Any) -> Column:
             return sql.lit(str(value))
         case _:
             raise BadRequest(f"Spark SQL takes no argument of Arrow type {kind}: pass it as text")
+
+
+_TOKENS = re.compile(
+    r"""(?<!\w)[rR](?:'[^']*'|"[^"]*")  # texts without escapes
+    | '(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | `[^`]*` | --[^\n]* | /\*.*?\*/ | (\?)""",
+    re.DOTALL | re.VERBOSE,
+)
+
+
+def marker_places(text: str) -> list[int]:
+    """Where the markers `?` of a statement are, outside of texts, quoted names and comments."""
+    return [match.start() for match in _TOKENS.finditer(text) if match[1] is not None]

@@ -43,7 +43,8 @@ class QuerySessions:
     def opened(self, namespace: tuple[str, ...]) -> Iterator[SparkSession]:
         """A new session, active in this thread, in which unqualified names are in `namespace`.
 
-        It may be used afterwards, too, and need not be closed: Java collects it.
+        Where that is empty, all names need a schema. The session may be used afterwards, too, and
+        need not be closed: Java collects it.
         """
         from pyspark.sql import SparkSession
 
@@ -61,7 +62,8 @@ class QuerySessions:
         try:
             self._copy(kept, loaded)
             manager.setCurrentCatalog(self._lake.gateway.catalog)
-            manager.setCurrentNamespace(self._lake.gateway.strings(namespace))
+            if namespace:
+                manager.setCurrentNamespace(self._lake.gateway.strings(namespace))
             yield SparkSession(model.sparkContext, java_session)
         finally:
             self._copy(loaded, kept)
