@@ -537,11 +537,11 @@ def test_a_table_function_is_a_query(defined):
 
 def test_an_iceberg_catalog_has_no_functions_of_its_own(caller):
     scalars = {each.name for each in caller.schema.scalar_functions(Context())}
-    assert scalars == {"lake_begin", "lake_commit", "lake_rollback"}
+    assert scalars == {"lake_begin", "lake_commit", "lake_rollback", "spark_run"}
     names = {each.name for each in caller.schema.table_functions(Context())}
     care = {"optimize", "expire_snapshots", "rollback_to", "tag", "table_changes", "set_care"}
     told = {"snapshots", "files", "history", "views", "care"}
-    assert names == {"spark_sql", *told, "upsert", "merge_delete", *care}
+    assert names == {"spark_sql", "spark_run", *told, "upsert", "merge_delete", *care}
 
 
 def test_the_functions_of_a_schema_stay_the_same_objects(caller):

@@ -253,6 +253,29 @@ def test_the_client_runs_statements(client, lake, namespace):
         client.table_function(namespace, "spark_run", "INSERT INTO t SELECT 1, 'x'")
 
 
+@pytest.mark.usefixtures("table")
+def test_a_block_has_its_statements_run_together(client, lake, namespace):
+    def call(name: str, *values: Any) -> Any:
+        columns = {f"a{at}": pa.array([each]) for at, each in enumerate(values)}
+        return client.call(namespace, name, columns, rows=1)
+
+    client.begin()
+    call("lake_begin")
+    client.insert(namespace, "t", pa.table({"id": [7], "name": ["g"]}))
+    call("spark_run", "UPDATE t SET name = 'z' WHERE id = 7")
+    call("spark_run", ["INSERT INTO t SELECT id + 1, name FROM t WHERE id = 7"])
+    with pytest.raises(ServerError, match=r"write SELECT lake\.schema\.spark_run"):
+        client.table_function(namespace, "spark_run", "DELETE FROM t")
+    assert client.scan(namespace, "t").num_rows == 4
+    assert len(_rows(lake, namespace, "t")) == 2
+    call("lake_commit")
+    client.commit()
+    assert _rows(lake, namespace, "t")[2:] == [(7, "z"), (8, "z")]
+    client.table_function(namespace, "spark_run", "DELETE FROM t WHERE id > 6")
+    assert len(_rows(lake, namespace, "t")) == 2
+    assert _branches(lake, namespace, "t") == []
+
+
 def _rows(lake: LakeCatalog, namespace: str, name: str) -> list[Any]:
     return values(find(lake, namespace, name), "id", "name")
 

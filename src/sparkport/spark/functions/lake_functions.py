@@ -42,6 +42,10 @@ from sparkport.spark.functions.spark_run import (
     SparkRunPipeline,
     SparkRunWithArguments,
 )
+from sparkport.spark.functions.spark_run_in_blocks import (
+    SparkRunInBlocks,
+    SparkRunPipelineInBlocks,
+)
 from sparkport.spark.functions.sql_functions import SqlFunctions
 from sparkport.spark.functions.table_argument import FunctionOfTable
 from sparkport.spark.functions.table_changes import TableChanges, TableChangesSince
@@ -118,8 +122,13 @@ class LakeFunctions:
     def scalar_functions(self, namespace: tuple[str, ...]) -> Sequence[ScalarFunction]:
         """The functions for transactions, included ones, and those defined in Spark SQL."""
         included = self.included.of(".".join(namespace))
+        run = [
+            form(self._lake, self._statements, namespace)
+            for form in (SparkRunInBlocks, SparkRunPipelineInBlocks)
+        ]
         return [
             *self._transactions,
+            *run,
             *included.scalar_functions,
             *_others(self._sql_functions.scalar_functions(namespace), included),
         ]

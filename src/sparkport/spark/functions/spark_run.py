@@ -17,17 +17,24 @@ from sparkport.catalog import (
     ScanOptions,
     TableFunction,
 )
-from sparkport.errors import BadRequest, LimitExceeded
+from sparkport.errors import BadRequest, LimitExceeded, PreconditionFailed
 from sparkport.spark.functions.pipelines import Done, as_statement, run_all
 from sparkport.spark.functions.query_arguments import markers
 from sparkport.spark.functions.run_statements import RunStatements, Statement
 from sparkport.spark.lake.lake import Lake
 
-__all__ = ["SparkRun", "SparkRunPipeline", "SparkRunWithArguments"]
+__all__ = [
+    "REPORT",
+    "SparkRun",
+    "SparkRunPipeline",
+    "SparkRunWithArguments",
+    "given_statements",
+    "reported",
+]
 
 _LONGEST = 1024 * 1024
 _MOST_STATEMENTS = 100
-_REPORT = pa.schema(
+REPORT = pa.schema(
     [
         ("statement", pa.string()),
         ("table", pa.string()),
@@ -76,35 +83,27 @@ class SparkRun(TableFunction):
         """The columns of the report. Nothing is run, but the statements are checked."""
         for each in self._given(parameters):
             self._statements.expect_allowed(ctx, each)
-        return _REPORT
+        return REPORT
 
     def execute(
         self, ctx: Context, parameters: Sequence[Any], options: ScanOptions
     ) -> Iterator[pa.RecordBatch]:
         given = self._given(parameters)
+        if self._lake.transactions.is_collecting(ctx.session_id):
+            # DuckDB does not say whether this call belongs to the block (airport T50).
+            raise PreconditionFailed(
+                "this process is in a block of lake_begin(): write SELECT lake.schema.spark_run() "
+                "instead of FROM lake.schema.spark_run()"
+            )
         ctx.report_query("; ".join(each.text for each in given))
         within = as_statement(self._lake, ctx)
-        rows = [_reported(each) for each in run_all(self._lake, self._statements, within, given)]
-        names = _REPORT.names if options.columns is None else list(options.columns)
-        yield pa.RecordBatch.from_pylist(rows, _REPORT).select(names or _REPORT.names[:1])
+        rows = [reported(each) for each in run_all(self._lake, self._statements, within, given)]
+        names = REPORT.names if options.columns is None else list(options.columns)
+        yield pa.RecordBatch.from_pylist(rows, REPORT).select(names or REPORT.names[:1])
 
     def _given(self, parameters: Sequence[Any]) -> list[Statement]:
-        texts = self._texts(parameters[0])
-        if not texts or not all(isinstance(each, str) and each.strip() for each in texts):
-            raise BadRequest(
-                "spark_run needs a statement, such as spark_run('DELETE FROM t WHERE id = 1'), or "
-                "a list of them"
-            )
-        if len(texts) > _MOST_STATEMENTS or sum(map(len, texts)) > _LONGEST:
-            raise LimitExceeded(
-                f"spark_run takes at most {_MOST_STATEMENTS} statements, and {_LONGEST} characters "
-                "of them"
-            )
-        arguments = markers(self._values(parameters))
-        return [
-            Statement(_title(number, texts), self._namespace, text, arguments)
-            for number, text in enumerate(texts, 1)
-        ]
+        texts, values = self._texts(parameters[0]), self._values(parameters)
+        return given_statements(texts, values, self._namespace)
 
     def _texts(self, given: Any) -> list[Any]:
         return [given]
@@ -141,7 +140,29 @@ class SparkRunPipeline(SparkRun):
         return list(given or ())
 
 
-def _reported(done: Done) -> dict[str, Any]:
+def given_statements(
+    texts: Sequence[Any], values: pa.Scalar | None, namespace: tuple[str, ...]
+) -> list[Statement]:
+    """The statements of a call. Raises: BadRequest, LimitExceeded."""
+    if not texts or not all(isinstance(each, str) and each.strip() for each in texts):
+        raise BadRequest(
+            "spark_run needs a statement, such as spark_run('DELETE FROM t WHERE id = 1'), or "
+            "a list of them"
+        )
+    if len(texts) > _MOST_STATEMENTS or sum(map(len, texts)) > _LONGEST:
+        raise LimitExceeded(
+            f"spark_run takes at most {_MOST_STATEMENTS} statements, and {_LONGEST} characters "
+            "of them"
+        )
+    arguments = markers(values)
+    return [
+        Statement(_title(number, texts), namespace, text, arguments)
+        for number, text in enumerate(texts, 1)
+    ]
+
+
+def reported(done: Done) -> dict[str, Any]:
+    """A row of the report."""
     return {
         "statement": done.write.operation,
         "table": str(done.write.target.identifier),

@@ -73,7 +73,7 @@ class LakeBegin(_TransactionFunction):
             raise PreconditionFailed(
                 "lake_begin() was called in this block already: end it with lake_commit() first"
             )
-        transaction.collects = True
+        transaction.collects, transaction.session = True, ctx.session_id
         return "begun"
 
 

@@ -73,6 +73,8 @@ class Transaction:
     is_statement: bool = False
     collects: bool = False
     """Whether DuckDB statements in this transaction wait for `lake_commit()`."""
+    session: str = ""
+    """The process that collects, as it calls itself."""
     state: TransactionState = TransactionState.ACTIVE
     seen: dict[Identifier, TableState | Note] = field(default_factory=dict)
     travelled: frozenset[tuple[Identifier, int]] = frozenset()
@@ -188,6 +190,15 @@ class Transactions:
         if transaction is not None:
             transaction.expect_active()
         return transaction
+
+    def is_collecting(self, session: str) -> bool:
+        """Whether a process is in a block that `lake_begin()` has begun, in any connection."""
+        with self._lock:
+            known = (*self._known.values(), *self._noted.values(), *self._writing.values())
+            return bool(session) and any(
+                each.collects and each.session == session and each.state is TransactionState.ACTIVE
+                for each in known
+            )
 
     def writes(self, transaction: Transaction, quotas: Quotas) -> None:
         """Keep a transaction with uncommitted changes until it ends. Raises: LimitExceeded."""
