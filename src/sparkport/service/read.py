@@ -70,6 +70,11 @@ def read(service: Service, call: Call, ticket: ScanTicket) -> Iterator[bytes]:
                 )
             batch = keep(batch)
             if not batch.num_rows:
+                # A function that computes for long before its first row says how far it is.
+                is_function = isinstance(bound.table, FunctionResult)
+                news = progress.news() if is_function else b""
+                if news:
+                    yield from writer.messages(fit(batch), news)
                 continue
             message = fit.small_message(batch)
             if message is not None:

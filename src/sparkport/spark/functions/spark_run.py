@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +35,8 @@ __all__ = [
 
 _LONGEST = 1024 * 1024
 _MOST_STATEMENTS = 100
+_PROGRESS_SECONDS = 0.5
+"""How often DuckDB is told how far a statement is."""
 REPORT = pa.schema(
     [
         ("statement", pa.string()),
@@ -97,9 +100,14 @@ class SparkRun(TableFunction):
             )
         ctx.report_query("; ".join(each.text for each in given))
         within = as_statement(self._lake, ctx)
-        rows = [reported(each) for each in run_all(self._lake, self._statements, within, given)]
         names = REPORT.names if options.columns is None else list(options.columns)
-        yield pa.RecordBatch.from_pylist(rows, REPORT).select(names or REPORT.names[:1])
+        names = names or REPORT.names[:1]
+        with ThreadPoolExecutor(1, "sparkport-run") as thread:
+            done = thread.submit(run_all, self._lake, self._statements, within, given)
+            while wait([done], _PROGRESS_SECONDS).not_done:
+                yield pa.RecordBatch.from_pylist([], REPORT).select(names)  # tells the progress
+            rows = [reported(each) for each in done.result()]
+        yield pa.RecordBatch.from_pylist(rows, REPORT).select(names)
 
     def _given(self, parameters: Sequence[Any]) -> list[Statement]:
         texts, values = self._texts(parameters[0]), self._values(parameters)
