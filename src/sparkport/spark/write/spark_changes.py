@@ -50,6 +50,7 @@ from sparkport.spark.lake.transactions import BRANCH_PREFIX
 from sparkport.spark.lake.version_log import number_of
 from sparkport.spark.write.branches import BRANCH
 from sparkport.spark.write.commit import attempts, summary_of, view_of
+from sparkport.spark.write.leftovers import remove_files_by_spark
 from sparkport.spark.write.publish import drop_branch, publish
 from sparkport.spark.write.reserved_columns import ReservedColumns
 
@@ -65,11 +66,11 @@ class SparkStatement:
     """insert, overwrite, update, delete or merge"""
     assigned: tuple[str, ...] | None
     """The columns that are changed in rows that are there; None for all."""
-    run: Callable[[TableState, str, Mapping[str, str]], None]
+    run: Callable[[TableState, str, Mapping[str, str], Callable[[], None]], None]
     """Has Spark carry it out.
 
-    It gets the state of the table that it reads, the branch to write to as SQL, and the summary of
-    the snapshot.
+    It gets the state of the table that it reads, the branch to write to as SQL, the summary of the
+    snapshot, and what to call before Spark begins. The names of new files bear the statement's id.
     """
 
 
@@ -122,7 +123,7 @@ def _change(lake: Lake, ctx: Context, statement: SparkStatement) -> Outcome:
     with _on_branch(lake, base, staging, branch):
         summary = summary_of(ctx, f"spark_run {statement.operation}", staging)
         target = f"{base.identifier.sql}.{quoted('branch_' + branch)}"
-        statement.run(base, target, {**summary, BRANCH: branch})
+        statement.run(base, target, {**summary, BRANCH: branch}, staging.will_run_spark)
         ctx.check()
         found = _found_on(lake, base, branch)
         change = _checked(ctx, statement, replace(found, scratch=(branch,)))
@@ -162,6 +163,8 @@ def _on_branch(lake: Lake, base: TableState, staging: Staging, branch: str) -> I
     except BaseException:
         try:
             drop_branch(lake, base.identifier, branch)
+            if staging.is_named_by_spark:
+                remove_files_by_spark(lake, base.identifier, staging.id)
         except Exception:  # noqa: BLE001 - the error that led here is the one to tell
             staging.leave()
         else:
