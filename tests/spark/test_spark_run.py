@@ -101,6 +101,8 @@ VIOLATIONS = {
     "a key twice in the source": "INSERT INTO t SELECT 5, name FROM s",
     "a key that is there": "INSERT INTO t SELECT 1, 'x'",
     "NULL in a key": "INSERT INTO t SELECT CAST(NULL AS BIGINT), 'x'",
+    "NULL by UPDATE": "UPDATE t SET id = NULLIF(id, 2)",
+    "NULL by MERGE": _MERGE.replace("INSERT *", "INSERT (id, name) VALUES (NULLIF(s.id, 3), 'x')"),
     "CHECK by INSERT": "INSERT INTO t VALUES (9, 'bad')",
     "CHECK by UPDATE": "UPDATE t SET name = 'bad' WHERE id = 2",
     "a key by UPDATE": "UPDATE t SET id = 1 WHERE id = 2",
@@ -115,8 +117,10 @@ VIOLATIONS = {
 @pytest.mark.parametrize("what", VIOLATIONS)
 def test_a_violated_constraint_leaves_nothing(lake, namespace, run, what):
     before = _version(lake, namespace, "t"), _files(lake, namespace)
-    with pytest.raises(ConstraintViolation):
+    with pytest.raises(ConstraintViolation) as caught:
         run(VIOLATIONS[what])
+    if what.startswith("NULL"):
+        assert caught.value.message == "NOT NULL constraint failed: t.id"
     assert (_version(lake, namespace, "t"), _files(lake, namespace)) == before
     assert sorted(_rows(lake, namespace, "t")) == [(1, "ann"), (2, "bob")]
     assert _branches(lake, namespace, "t") == []
@@ -159,8 +163,10 @@ def test_a_syntax_error_shows_its_position(run):
 @pytest.mark.usefixtures("table")
 def test_a_source_that_matches_a_row_twice_is_refused(lake, namespace, run):
     insert(lake, namespace, "s", "(2, 'again')")
-    with pytest.raises(SparkportError):
+    before = _files(lake, namespace)
+    with pytest.raises(BadRequest, match="several rows of the source match the same row of table"):
         run(_MERGE)
+    assert _files(lake, namespace) == before
     assert sorted(_rows(lake, namespace, "t")) == [(1, "ann"), (2, "bob")]
     assert _branches(lake, namespace, "t") == []
 

@@ -22,6 +22,7 @@ from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.jvm.named_writes import run_named
+from sparkport.spark.jvm.refused_rows import refused_rows
 from sparkport.spark.jvm.relay.jobs import start_job
 from sparkport.spark.lake.directory import Kind
 from sparkport.spark.lake.lake import Lake
@@ -111,10 +112,12 @@ class RunStatements:
                 session.conf.set(f"{_SUMMARY}{name}", value)
             analysed = self._analysed(ctx, statement, session, base, branch)
         begin()
-        name = summary[STATEMENT]
-        job = start_job(
-            lake.spark.sparkContext, ctx, title, lambda: run_named(session, analysed, name)
-        )
+
+        def act() -> None:
+            with refused_rows(base.identifier.name):
+                run_named(session, analysed, summary[STATEMENT])
+
+        job = start_job(lake.spark.sparkContext, ctx, title, act)
         ctx.on_cancel(job.cancel)
 
         def meanwhile() -> None:
