@@ -97,6 +97,38 @@ def test_a_statement_changes_rows_and_tells_how_many(lake, namespace, run, what)
     assert _branches(lake, namespace, "t") == []
 
 
+_COPYING = ", ".join(
+    f"'write.{each}.mode' = 'copy-on-write'" for each in ("delete", "update", "merge")
+)
+
+
+@pytest.mark.usefixtures("table")
+@pytest.mark.parametrize("what", CHANGES)
+def test_rows_that_are_only_copied_are_not_counted(lake, namespace, run, what):
+    _set(lake, namespace, _COPYING)
+    statement, counts, left = CHANGES[what]
+    ids = _row_ids(lake, namespace)
+    (report,) = run(statement)
+    told = (report["rows_inserted"], report["rows_updated"], report["rows_deleted"])
+    assert told == counts
+    assert sorted(_rows(lake, namespace, "t")) == left
+    after = _row_ids(lake, namespace)
+    assert what == "overwrite" or all(ids[key] == after[key] for key in ids if key in after)
+
+
+@pytest.mark.usefixtures("table")
+def test_rows_that_are_only_copied_are_not_checked(lake, namespace, run):
+    _set(lake, namespace, _COPYING)
+    lake.spark.sql(f"INSERT INTO `{lake.spark_catalog}`.{namespace}.t VALUES (7, 'bad'), (8, 'ok')")
+    (report,) = run("UPDATE t SET name = 'new' WHERE id = 8")
+    assert (report["rows_updated"], report["rows_inserted"]) == (1, 0)
+    assert sorted(_rows(lake, namespace, "t"))[2:] == [(7, "bad"), (8, "new")]
+    with pytest.raises(ConstraintViolation, match="CHECK constraint failed"):
+        run("UPDATE t SET name = 'bad' WHERE id = 8")
+    (report,) = run("UPDATE t SET name = 'good' WHERE name = 'bad'")
+    assert report["rows_updated"] == 1
+
+
 VIOLATIONS = {
     "a key twice in the source": "INSERT INTO t SELECT 5, name FROM s",
     "a key that is there": "INSERT INTO t SELECT 1, 'x'",
@@ -261,6 +293,17 @@ def test_the_client_runs_statements(client, lake, namespace):
 
 def _rows(lake: LakeCatalog, namespace: str, name: str) -> list[Any]:
     return values(find(lake, namespace, name), "id", "name")
+
+
+def _set(lake: LakeCatalog, namespace: str, properties: str) -> None:
+    lake.spark.sql(
+        f"ALTER TABLE `{lake.spark_catalog}`.{namespace}.t SET TBLPROPERTIES ({properties})"
+    )
+
+
+def _row_ids(lake: LakeCatalog, namespace: str) -> dict[int, int]:
+    found = lake.spark.sql(f"SELECT id, _row_id FROM `{lake.spark_catalog}`.{namespace}.t")
+    return {row[0]: row[1] for row in found.collect()}
 
 
 def _version(lake: LakeCatalog, namespace: str, name: str) -> int:
