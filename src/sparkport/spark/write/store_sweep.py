@@ -38,6 +38,7 @@ from sparkport.spark.write.leftovers import (
     states_of,
 )
 from sparkport.spark.write.publish import drop_branch
+from sparkport.spark.write.unmade_commits import manifests_of_unmade
 
 __all__ = ["sweep_store"]
 
@@ -174,11 +175,14 @@ class _Dead:
         uuid, metadata = str(state.metadata.table_uuid), state.metadata
         places = places_of(metadata.properties, metadata.location)
         found = set(self._found(places, uuid, state.file_properties))
-        if found:
-            # A table may be registered twice, and the tables have gone different ways since.
-            for each in (state, *states_of(uuid, map(plain, places), self._lake)):
-                found -= files_of(each, found)
-        return sorted(found)
+        # A table may be registered twice, and the tables have gone different ways since.
+        states = states_of(uuid, map(plain, places), self._lake)
+        for each in (state, *states) if found else ():
+            found -= files_of(each, found)
+        if len(states) > 1:
+            return sorted(found)
+        unmade = manifests_of_unmade(self._lake, state, lambda file: self._wrote(file, uuid))
+        return sorted(found | unmade)
 
     def _found(self, places: Sequence[str], uuid: str, properties: Mapping[str, str]) -> list[str]:
         """Files whose names bear the ids of the server and the table. Raises: OSError."""

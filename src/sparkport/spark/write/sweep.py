@@ -27,6 +27,7 @@ from sparkport.spark.lake.transactions import BRANCH_PREFIX
 from sparkport.spark.write.leftovers import files_by_spark, files_of, is_below, report, state_of
 from sparkport.spark.write.publish import drop_branch
 from sparkport.spark.write.store_sweep import sweep_store
+from sparkport.spark.write.unmade_commits import manifests_of_unmade
 
 __all__ = ["sweep"]
 
@@ -127,11 +128,13 @@ def _is_settled(journal: _Journal, lake: Lake) -> bool:
         for file in unknown
         if _bears(file, journal.statement) and any(is_below(lake, file, each) for each in places)
     }
+    foreign = unknown - own
+    own |= manifests_of_unmade(lake, state, lambda file: _bears(file, journal.statement))
     left = delete_java_files(own, state.file_properties)
     _log.info(
         "table %s: removed %d files of a statement that was cut off", state.identifier, len(own)
     )
-    others = sorted([*(unknown - own), *(set(journal.branches) - set(branches))])
+    others = sorted([*foreign, *(set(journal.branches) - set(branches))])
     if others:
         journal.report(others, "which are not the table's own, or not the statement's")
     return not (others or left)
