@@ -119,7 +119,8 @@ def _change(lake: Lake, ctx: Context, statement: SparkStatement) -> Outcome:
         )
     staging = lake.staging.begin(base.identifier, base)
     branch = f"{BRANCH_PREFIX}{staging.id}"
-    with _on_branch(lake, base, staging, branch):
+    # What it reads is not forgotten, also before and after there is a branch.
+    with lake.transactions.scanning(None, base), _on_branch(lake, base, staging, branch):
         summary = summary_of(ctx, f"spark_run {statement.operation}", staging)
         target = f"{base.identifier.sql}.{quoted('branch_' + branch)}"
         statement.run(base, target, {**summary, BRANCH: branch}, staging.will_run_spark)
