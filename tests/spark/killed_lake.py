@@ -35,6 +35,13 @@ PLACES = {
     "rows": ("sparkport.spark.write.commit", "_put"),
     "swap": ("sparkport.spark.write.commit", "_swapped"),
     "done": ("sparkport.spark.lake.staging", "Staging.done"),
+    "branch": ("sparkport.spark.write.spark_changes", "_make_branch"),
+    "spark": ("sparkport.spark.functions.run_statements", "run_named"),
+    "found": ("sparkport.spark.write.spark_changes", "_found_on"),
+    "checked": ("sparkport.spark.write.spark_changes", "_checked"),
+    "piece": ("sparkport.spark.functions.pipelines", "_done"),
+    "draft_of_all": ("sparkport.spark.write.publish", "_draft"),
+    "together": ("sparkport.spark.write.publish", "_swapped_together"),
     "end": ("sparkport.spark.catalog", "LakeCatalog.commit_transaction"),
 }
 """The functions at the points, and the modules that call them."""

@@ -33,6 +33,7 @@ __all__ = [
     "POSITION_DELETES",
     "ROW_ID_FIELD",
     "Summary",
+    "added_files",
     "emptied_manifests",
     "is_remembered",
     "read_manifest",
@@ -45,7 +46,7 @@ ROW_ID_FIELD = 2147483540
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
 
-_DELETED = 2
+_ADDED, _DELETED = 1, 2
 _REMEMBERED_BYTES = 256 * 1024 * 1024
 _REFERENCE = 8
 """Bytes that an object takes which is in memory anyway."""
@@ -161,6 +162,16 @@ def read_manifest(io: FileIO, manifest: Manifest) -> tuple[ManifestEntry, ...]:
         return known
     entries = tuple(_live_entries(io, manifest))
     return _entries.add(key, entries, sum(map(_memory_of, entries)))
+
+
+def added_files(io: FileIO, path: str) -> set[str]:
+    """The paths of the files that the commit has added which wrote a manifest.
+
+    Raises: OSError, or ValueError for a file that is not a manifest.
+    """
+    place = _FILE_FIELDS.index("file_path")
+    with AvroFile[Record](io.new_input(path), _ENTRY_SCHEMA) as rows:
+        return {str(row[4][place]) for row in rows if row[0] == _ADDED}
 
 
 def remember(

@@ -42,6 +42,7 @@ from sparkport.spark.write.members import (
     joined_summary,
 )
 from sparkport.spark.write.vectors import java_delete_files, write_vectors
+from sparkport.spark.write.verify import verified
 
 __all__ = [
     "STATEMENT",
@@ -78,7 +79,10 @@ def commit_change(
     identifier = change.identifier
     member = Member(ctx, change, KeyCheck(lake, change, ctx.check), staging, summary)
     if change.keys:  # compares most of the keys before others have to wait
-        member.keys.against(view_of(lake, lake.current(identifier), branch, change.base))
+        now = view_of(lake, lake.current(identifier), branch, change.base)
+        if change.is_exact:  # else rows that others have added would look like wrong ones
+            verified(change, now)
+        member.keys.against(now)
     if branch is not None:
         with lake.locked(identifier):
             _commit(lake, [member], branch)

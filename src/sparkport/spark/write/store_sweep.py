@@ -29,8 +29,16 @@ from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.lease import LEASE, PROBE, StoreClock, held_by_the_dead
 from sparkport.spark.lake.store_folder import ID_DIGITS, ROWS, TABLES, Store, table_digits
 from sparkport.spark.lake.transactions import BRANCH_PREFIX
-from sparkport.spark.write.leftovers import files_of, plain, report, state_of, states_of
+from sparkport.spark.write.leftovers import (
+    NAMED_BY_SPARK,
+    files_of,
+    plain,
+    report,
+    state_of,
+    states_of,
+)
 from sparkport.spark.write.publish import drop_branch
+from sparkport.spark.write.unmade_commits import manifests_of_unmade
 
 __all__ = ["sweep_store"]
 
@@ -167,11 +175,14 @@ class _Dead:
         uuid, metadata = str(state.metadata.table_uuid), state.metadata
         places = places_of(metadata.properties, metadata.location)
         found = set(self._found(places, uuid, state.file_properties))
-        if found:
-            # A table may be registered twice, and the tables have gone different ways since.
-            for each in (state, *states_of(uuid, map(plain, places), self._lake)):
-                found -= files_of(each, found)
-        return sorted(found)
+        # A table may be registered twice, and the tables have gone different ways since.
+        states = states_of(uuid, map(plain, places), self._lake)
+        for each in (state, *states) if found else ():
+            found -= files_of(each, found)
+        if len(states) > 1:
+            return sorted(found)
+        unmade = manifests_of_unmade(self._lake, state, lambda file: self._wrote(file, uuid))
+        return sorted(found | unmade)
 
     def _found(self, places: Sequence[str], uuid: str, properties: Mapping[str, str]) -> list[str]:
         """Files whose names bear the ids of the server and the table. Raises: OSError."""
@@ -190,9 +201,10 @@ class _Dead:
 
     def _wrote(self, file: str, uuid: str) -> bool:
         """Whether the name of a file bears the ids of the server and the table."""
-        ids = f"{self._server}{table_digits(uuid)}"
-        own = rf"(.*-)?{ids}[0-9a-f]{{{ID_DIGITS}}}-[0-9a-f]{{16}}(-deletes)?\.[a-z]+"
-        return re.fullmatch(own, _name(file)) is not None
+        statement = rf"{self._server}{table_digits(uuid)}[0-9a-f]{{{ID_DIGITS}}}"
+        own = rf"(.*-)?{statement}-[0-9a-f]{{16}}(-deletes)?\.[a-z]+"
+        by_spark = NAMED_BY_SPARK.format(id=statement)
+        return re.fullmatch(f"({own})|({by_spark})", _name(file)) is not None
 
     def _mark(self, draft: Draft) -> bool:
         draft.transaction.updateProperties().set(_SWEPT_PROPERTY, self._server).commit()
