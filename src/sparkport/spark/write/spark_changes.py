@@ -51,7 +51,7 @@ from sparkport.spark.lake.version_log import number_of
 from sparkport.spark.write.branches import BRANCH
 from sparkport.spark.write.commit import attempts, summary_of, view_of
 from sparkport.spark.write.publish import drop_branch, publish
-from sparkport.spark.write.reserved_columns import LAST_UPDATED_FIELD, ReservedColumns
+from sparkport.spark.write.reserved_columns import ReservedColumns
 
 __all__ = ["Outcome", "SparkStatement", "change_by_spark"]
 
@@ -126,7 +126,7 @@ def _change(lake: Lake, ctx: Context, statement: SparkStatement) -> Outcome:
         ctx.check()
         found = _found_on(lake, base, branch)
         change = _checked(ctx, statement, replace(found, scratch=(branch,)))
-        outcome = _counted(change)
+        outcome = _counted(statement, change)
         if change.is_empty:
             drop_branch(lake, base.identifier, branch)
             staging.done()
@@ -317,28 +317,25 @@ def _encoded_columns(state: TableState) -> list[str]:
     ]
 
 
-def _counted(change: TableChange) -> Outcome:
-    """What has become of rows: new ones that bring along the id of an old one were updated.
-
-    Spark copies rows that it leaves alone when a table is set to copy-on-write: these bring along
-    the time of their last change, too.
-    """
+def _counted(statement: SparkStatement, change: TableChange) -> Outcome:
     added, removed = sum(file.rows for file in change.files), len(change.removed)
-    kept, copied = _kept(change) if removed else (0, 0)
-    return Outcome(added - kept, kept - copied, removed - kept, len(change.files))
+    files = len(change.files)
+    match statement.operation:
+        case "update":
+            return Outcome(updated=removed, files=files)
+        case "merge":
+            updated = len(change.removed) and _kept(change)
+            return Outcome(added - updated, updated, removed - updated, files)
+        case _:
+            return Outcome(inserted=added, deleted=removed, files=files)
 
 
-def _kept(change: TableChange) -> tuple[int, int]:
-    """How many of the new rows have been there before, and how many of them just so."""
+def _kept(change: TableChange) -> int:
+    """How many of the new rows have been there before: these bring along their ids."""
     columns = ReservedColumns(change.base, change.base.file_properties)
-    kept = copied = 0
+    kept = 0
     for part in map(part_of, change.files):
-        if not columns.has(part, ROW_ID_FIELD):
-            continue
-        for start, ids in columns.row_ids(part, change.removed):
-            places = pc.indices_nonzero(pc.is_in(ids, value_set=change.removed))
-            kept += len(places)
-            if columns.has(part, LAST_UPDATED_FIELD):
-                times = columns.at(part, LAST_UPDATED_FIELD, pc.add(places.cast(pa.int64()), start))
-                copied += len(times) - times.null_count
-    return kept, copied
+        if columns.has(part, ROW_ID_FIELD):
+            for _, ids in columns.row_ids(part, change.removed):
+                kept += pc.is_in(ids, value_set=change.removed).true_count
+    return kept
