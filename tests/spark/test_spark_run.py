@@ -97,10 +97,44 @@ def test_a_statement_changes_rows_and_tells_how_many(lake, namespace, run, what)
     assert _branches(lake, namespace, "t") == []
 
 
+_COPYING = ", ".join(
+    f"'write.{each}.mode' = 'copy-on-write'" for each in ("delete", "update", "merge")
+)
+
+
+@pytest.mark.usefixtures("table")
+@pytest.mark.parametrize("what", CHANGES)
+def test_rows_that_are_only_copied_are_not_counted(lake, namespace, run, what):
+    _set(lake, namespace, _COPYING)
+    statement, counts, left = CHANGES[what]
+    ids = _row_ids(lake, namespace)
+    (report,) = run(statement)
+    told = (report["rows_inserted"], report["rows_updated"], report["rows_deleted"])
+    assert told == counts
+    assert sorted(_rows(lake, namespace, "t")) == left
+    after = _row_ids(lake, namespace)
+    assert what == "overwrite" or all(ids[key] == after[key] for key in ids if key in after)
+
+
+@pytest.mark.usefixtures("table")
+def test_rows_that_are_only_copied_are_not_checked(lake, namespace, run):
+    _set(lake, namespace, _COPYING)
+    lake.spark.sql(f"INSERT INTO `{lake.spark_catalog}`.{namespace}.t VALUES (7, 'bad'), (8, 'ok')")
+    (report,) = run("UPDATE t SET name = 'new' WHERE id = 8")
+    assert (report["rows_updated"], report["rows_inserted"]) == (1, 0)
+    assert sorted(_rows(lake, namespace, "t"))[2:] == [(7, "bad"), (8, "new")]
+    with pytest.raises(ConstraintViolation, match="CHECK constraint failed"):
+        run("UPDATE t SET name = 'bad' WHERE id = 8")
+    (report,) = run("UPDATE t SET name = 'good' WHERE name = 'bad'")
+    assert report["rows_updated"] == 1
+
+
 VIOLATIONS = {
     "a key twice in the source": "INSERT INTO t SELECT 5, name FROM s",
     "a key that is there": "INSERT INTO t SELECT 1, 'x'",
     "NULL in a key": "INSERT INTO t SELECT CAST(NULL AS BIGINT), 'x'",
+    "NULL by UPDATE": "UPDATE t SET id = NULLIF(id, 2)",
+    "NULL by MERGE": _MERGE.replace("INSERT *", "INSERT (id, name) VALUES (NULLIF(s.id, 3), 'x')"),
     "CHECK by INSERT": "INSERT INTO t VALUES (9, 'bad')",
     "CHECK by UPDATE": "UPDATE t SET name = 'bad' WHERE id = 2",
     "a key by UPDATE": "UPDATE t SET id = 1 WHERE id = 2",
@@ -115,8 +149,10 @@ VIOLATIONS = {
 @pytest.mark.parametrize("what", VIOLATIONS)
 def test_a_violated_constraint_leaves_nothing(lake, namespace, run, what):
     before = _version(lake, namespace, "t"), _files(lake, namespace)
-    with pytest.raises(ConstraintViolation):
+    with pytest.raises(ConstraintViolation) as caught:
         run(VIOLATIONS[what])
+    if what.startswith("NULL"):
+        assert caught.value.message == "NOT NULL constraint failed: t.id"
     assert (_version(lake, namespace, "t"), _files(lake, namespace)) == before
     assert sorted(_rows(lake, namespace, "t")) == [(1, "ann"), (2, "bob")]
     assert _branches(lake, namespace, "t") == []
@@ -159,8 +195,10 @@ def test_a_syntax_error_shows_its_position(run):
 @pytest.mark.usefixtures("table")
 def test_a_source_that_matches_a_row_twice_is_refused(lake, namespace, run):
     insert(lake, namespace, "s", "(2, 'again')")
-    with pytest.raises(SparkportError):
+    before = _files(lake, namespace)
+    with pytest.raises(BadRequest, match="several rows of the source match the same row of table"):
         run(_MERGE)
+    assert _files(lake, namespace) == before
     assert sorted(_rows(lake, namespace, "t")) == [(1, "ann"), (2, "bob")]
     assert _branches(lake, namespace, "t") == []
 
@@ -255,6 +293,17 @@ def test_the_client_runs_statements(client, lake, namespace):
 
 def _rows(lake: LakeCatalog, namespace: str, name: str) -> list[Any]:
     return values(find(lake, namespace, name), "id", "name")
+
+
+def _set(lake: LakeCatalog, namespace: str, properties: str) -> None:
+    lake.spark.sql(
+        f"ALTER TABLE `{lake.spark_catalog}`.{namespace}.t SET TBLPROPERTIES ({properties})"
+    )
+
+
+def _row_ids(lake: LakeCatalog, namespace: str) -> dict[int, int]:
+    found = lake.spark.sql(f"SELECT id, _row_id FROM `{lake.spark_catalog}`.{namespace}.t")
+    return {row[0]: row[1] for row in found.collect()}
 
 
 def _version(lake: LakeCatalog, namespace: str, name: str) -> int:

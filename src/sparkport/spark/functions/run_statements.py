@@ -9,7 +9,7 @@ found are looked up. What runs is that very plan.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,8 @@ from sparkport.spark.functions.query_sessions import QuerySessions
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.jvm.errors import translated
+from sparkport.spark.jvm.named_writes import run_named
+from sparkport.spark.jvm.refused_rows import refused_rows
 from sparkport.spark.jvm.relay.jobs import start_job
 from sparkport.spark.lake.directory import Kind
 from sparkport.spark.lake.lake import Lake
@@ -30,6 +32,7 @@ from sparkport.spark.lake.transactions import BRANCH_PREFIX
 from sparkport.spark.scan.query_permissions import expect_readable
 from sparkport.spark.scan.query_plans import NamedRelation, QueryPlans
 from sparkport.spark.scan.write_plans import ParsedWrite, WritePlans, replaced_names
+from sparkport.spark.write.commit import STATEMENT
 from sparkport.spark.write.spark_changes import Outcome, SparkStatement, change_by_spark
 
 if TYPE_CHECKING:
@@ -89,11 +92,13 @@ class RunStatements:
         write = self.expect_allowed(ctx, statement)
         target = write.target.identifier
 
-        def run(base: TableState, branch: str, summary: Mapping[str, str]) -> None:
+        def run(
+            base: TableState, branch: str, summary: Mapping[str, str], begin: Callable[[], None]
+        ) -> None:
             _expect_defaults(statement.title, write, base)
             _expect_columns(statement.title, write, base)
             with _without_branch():
-                self._run(ctx, statement, base, branch, summary)
+                self._run(ctx, statement, base, branch, summary, begin)
 
         return write, change_by_spark(
             self._lake, ctx, SparkStatement(target, write.operation, write.assigned, run)
@@ -106,6 +111,7 @@ class RunStatements:
         base: TableState,
         branch: str,
         summary: Mapping[str, str],
+        begin: Callable[[], None],
     ) -> None:
         """Have Spark carry out a statement on a branch of its table."""
         title, lake = statement.title, self._lake
@@ -113,16 +119,24 @@ class RunStatements:
             for name, value in summary.items():
                 session.conf.set(f"{_SUMMARY}{name}", value)
             analysed = self._analysed(ctx, statement, session, base, branch)
-        job = start_job(
-            lake.spark.sparkContext, ctx, title, lambda: self._plans.rows(session, analysed)
-        )
+        begin()
+
+        def act() -> None:
+            with refused_rows(base.identifier.name):
+                run_named(session, analysed, summary[STATEMENT])
+
+        job = start_job(lake.spark.sparkContext, ctx, title, act)
         ctx.on_cancel(job.cancel)
 
         def meanwhile() -> None:
             lake.relay.make_room()
             ctx.report_progress(_PART_OF_SPARK * job.fraction())
 
-        job.result(meanwhile=meanwhile)
+        try:
+            job.result(meanwhile=meanwhile)
+        except BaseException:
+            job.stop()  # else it might commit to the branch after the branch was removed
+            raise
 
     def _analysed(
         self,

@@ -26,7 +26,7 @@ from sparkport.errors import (
 from sparkport.spark.jvm.error_rules import CONDITIONS, INDIRECT, RULES, STATES, Link
 from sparkport.spark.jvm.error_texts import first_sentence, scrubbed
 
-__all__ = ["scrubbed", "translate", "translated"]
+__all__ = ["links_of", "scrubbed", "translate", "translated"]
 
 _DEEPEST = 12
 """How many causes are looked at; in Java a chain may be a circle."""
@@ -53,7 +53,7 @@ def translate(error: Exception, what: str) -> Exception:
     """The error to raise instead; the same error where it is not Spark's, Iceberg's or Arrow's."""
     if isinstance(error, SparkportError):
         return error
-    links = list(_links(error))
+    links = list(links_of(error))
     for link in links:
         if link.condition and not link.condition.startswith(INDIRECT):
             return _of_condition(link, what)
@@ -73,7 +73,7 @@ def translate(error: Exception, what: str) -> Exception:
     return error
 
 
-def _links(error: BaseException) -> Iterator[Link]:
+def links_of(error: BaseException) -> Iterator[Link]:
     """The chain of causes, the outermost first; Java's causes come before Python's."""
     yield from _java_links(
         getattr(error, "java_exception", None) or getattr(error, "_origin", None)

@@ -36,7 +36,10 @@ from sparkport.spark.lake.store_folder import Store, StoreFolder
 if TYPE_CHECKING:
     from sparkport.spark.iceberg.table_state import TableState
 
-__all__ = ["Staging", "StagingArea"]
+__all__ = ["WRITTEN_BY", "Staging", "StagingArea"]
+
+WRITTEN_BY = "written-by"
+"""Note in a journal: Spark writes files whose names bear this id."""
 
 _log = logging.getLogger(__name__)
 
@@ -149,6 +152,8 @@ class Staging:
         self._folder: Path | None = None
         self._locations: list[str] = []
         self._rows: list[str] = []
+        self.is_named_by_spark = False
+        """Whether Spark may have written files for it, whose names bear its id."""
 
     @property
     def folder(self) -> Path:
@@ -200,6 +205,15 @@ class Staging:
         """
         with writing(self.identifier):
             self._journal.note([{"branch": branch}])
+
+    def will_run_spark(self) -> None:
+        """Have another server look for files that bear the statement's id: Spark names them.
+
+        Raises: LimitExceeded when the storage is full; PermissionDenied, PreconditionFailed.
+        """
+        with writing(self.identifier):
+            self._journal.note([{WRITTEN_BY: self.id}])
+        self.is_named_by_spark = True
 
     def expect_journal(self) -> None:
         """Raises: Conflict when this server was taken for dead, as after its machine hung."""

@@ -27,7 +27,7 @@ from sparkport.spark.lake.lake import Lake
 from sparkport.spark.write.data_files import declared
 from sparkport.spark.write.key_groups import equal_together, in_groups
 
-__all__ = ["KeyCheck", "Stream", "have_apart_keys", "key_range"]
+__all__ = ["KeyCheck", "Stream", "have_apart_keys", "key_range", "new_rows"]
 
 _RANGED = {
     pa.int8(): "TINYINT",
@@ -95,7 +95,7 @@ class KeyCheck:
         for key in self._keys:
             if key.columns == columns and key.only_group is not None:
                 return [key.only_group]
-        return list(in_groups(_new_rows(self._change, columns, self._check)))
+        return list(in_groups(new_rows(self._change, columns, self._check)))
 
 
 def have_apart_keys(checks: Sequence[KeyCheck]) -> None:
@@ -189,7 +189,7 @@ class _Key:
             self.only_group = group
 
     def _changed(self) -> Iterator[pa.RecordBatch]:
-        return _new_rows(self._change, self.columns, self._check)
+        return new_rows(self._change, self.columns, self._check)
 
     def _existing(
         self, now: TableState, parts: Sequence[FilePart], row_filter: Filter | None
@@ -206,7 +206,7 @@ class _Key:
             yield batch.select(list(self.columns))
 
 
-def _new_rows(
+def new_rows(
     change: TableChange, columns: Sequence[str], check: Callable[[], None]
 ) -> Iterator[pa.RecordBatch]:
     """Columns of the rows that a change adds, from memory and from its files."""

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Sequence
 
 from sparkport.errors import NotFound
+from sparkport.spark.iceberg.deletion import delete_java_files
+from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.locations import local_path, storage_at
 from sparkport.spark.iceberg.manifests import read_manifest, read_manifest_list
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.lake.directory import Kind
-from sparkport.spark.lake.heading import Heading
+from sparkport.spark.lake.heading import Heading, places_of
 from sparkport.spark.lake.lake import Lake
 
-__all__ = ["files_of", "is_below", "plain", "report", "state_of", "states_of"]
+__all__ = [
+    "NAMED_BY_SPARK",
+    "files_by_spark",
+    "files_of",
+    "is_below",
+    "plain",
+    "remove_files_by_spark",
+    "report",
+    "state_of",
+    "states_of",
+]
 
 _log = logging.getLogger(__name__)
+
+NAMED_BY_SPARK = r"\d+-\d+-{id}(-\d+)?-\d+(-deletes)?\.[a-z]+"
+"""The names of files that Spark writes for a statement (jvm/named_writes.py), for `format`."""
 
 
 def state_of(heading: Heading, lake: Lake) -> TableState | None:
@@ -65,6 +81,35 @@ def files_of(state: TableState, wanted: Iterable[str]) -> set[str]:
                 seen.add(manifest.path)
                 found |= names & {_name(each.path) for each in read_manifest(state.io, manifest)}
     return {location for location in locations if _name(location) in found}
+
+
+def files_by_spark(state: TableState, statement: str) -> set[str]:
+    """The files in a table's places that Spark has written for a statement. Raises: OSError."""
+    own = re.compile(NAMED_BY_SPARK.format(id=re.escape(statement)))
+    found = set()
+    for place in dict.fromkeys(places_of(state.metadata.properties, state.metadata.location)):
+        for file in storage_at(place, state.file_properties).files_below(place):
+            folder, _, name = file.rpartition("/")
+            if name.startswith(".") and name.endswith(_CHECKSUM):
+                name = name[1:].removesuffix(_CHECKSUM)
+            if own.fullmatch(name):
+                found.add(f"{folder}/{name}")
+    return found
+
+
+_CHECKSUM = ".crc"
+"""How names of checksums end, which Java's local file system keeps beside each file."""
+
+
+def remove_files_by_spark(lake: Lake, identifier: Identifier, statement: str) -> None:
+    """Remove what Spark has written for a statement that failed, and no snapshot leads to.
+
+    Raises: SparkportError, ValueError, OSError when something may be left.
+    """
+    state = lake.current(identifier)
+    found = files_by_spark(state, statement)
+    if delete_java_files(found - files_of(state, found), state.file_properties):
+        raise OSError(f"files of a statement on table {identifier} cannot be removed now")
 
 
 def _name(location: str) -> str:

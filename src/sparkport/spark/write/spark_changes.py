@@ -27,10 +27,8 @@ from sparkport.engine.discretion import discreet
 from sparkport.errors import Conflict, NotWritable
 from sparkport.spark.iceberg.deletes import deleted_bitmap
 from sparkport.spark.iceberg.identifiers import Identifier, quoted
-from sparkport.spark.iceberg.manifests import ROW_ID_FIELD
 from sparkport.spark.iceberg.plan import DataFile, plan_files
 from sparkport.spark.iceberg.positions import array_of
-from sparkport.spark.iceberg.read import read_parts, read_request
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.iceberg.types.declared import needs_decoding
 from sparkport.spark.jvm.errors import translated
@@ -40,7 +38,6 @@ from sparkport.spark.lake.changes import (
     Location,
     TableChange,
     WrittenFile,
-    part_of,
 )
 from sparkport.spark.lake.iceberg_commit import begin, commit
 from sparkport.spark.lake.lake import Lake
@@ -50,6 +47,9 @@ from sparkport.spark.lake.transactions import BRANCH_PREFIX
 from sparkport.spark.lake.version_log import number_of
 from sparkport.spark.write.branches import BRANCH
 from sparkport.spark.write.commit import attempts, summary_of, view_of
+from sparkport.spark.write.kept_rows import KeptRows, kept_rows
+from sparkport.spark.write.keys import new_rows
+from sparkport.spark.write.leftovers import remove_files_by_spark
 from sparkport.spark.write.publish import drop_branch, publish
 from sparkport.spark.write.reserved_columns import ReservedColumns
 
@@ -65,11 +65,11 @@ class SparkStatement:
     """insert, overwrite, update, delete or merge"""
     assigned: tuple[str, ...] | None
     """The columns that are changed in rows that are there; None for all."""
-    run: Callable[[TableState, str, Mapping[str, str]], None]
+    run: Callable[[TableState, str, Mapping[str, str], Callable[[], None]], None]
     """Has Spark carry it out.
 
-    It gets the state of the table that it reads, the branch to write to as SQL, and the summary of
-    the snapshot.
+    It gets the state of the table that it reads, the branch to write to as SQL, the summary of the
+    snapshot, and what to call before Spark begins. The names of new files bear the statement's id.
     """
 
 
@@ -122,11 +122,12 @@ def _change(lake: Lake, ctx: Context, statement: SparkStatement) -> Outcome:
     with _on_branch(lake, base, staging, branch):
         summary = summary_of(ctx, f"spark_run {statement.operation}", staging)
         target = f"{base.identifier.sql}.{quoted('branch_' + branch)}"
-        statement.run(base, target, {**summary, BRANCH: branch})
+        statement.run(base, target, {**summary, BRANCH: branch}, staging.will_run_spark)
         ctx.check()
         found = _found_on(lake, base, branch)
-        change = _checked(ctx, statement, replace(found, scratch=(branch,)))
-        outcome = _counted(statement, change)
+        kept = kept_rows(found)
+        change = _checked(ctx, statement, replace(found, scratch=(branch,)), kept)
+        outcome = _counted(change, kept)
         if change.is_empty:
             drop_branch(lake, base.identifier, branch)
             staging.done()
@@ -162,6 +163,8 @@ def _on_branch(lake: Lake, base: TableState, staging: Staging, branch: str) -> I
     except BaseException:
         try:
             drop_branch(lake, base.identifier, branch)
+            if staging.is_named_by_spark:
+                remove_files_by_spark(lake, base.identifier, staging.id)
         except Exception:  # noqa: BLE001 - the error that led here is the one to tell
             staging.leave()
         else:
@@ -283,8 +286,12 @@ def _described(lake: Lake, now: TableState) -> dict[str, Mapping[str, Any]]:
 # ------------------------------------------------------------------------------------------ checks
 
 
-def _checked(ctx: Context, statement: SparkStatement, change: TableChange) -> TableChange:
+def _checked(
+    ctx: Context, statement: SparkStatement, change: TableChange, kept: KeptRows
+) -> TableChange:
     """The change with the keys that it can violate, after its new rows were checked.
+
+    Rows that were only copied are not checked: they are not the statement's.
 
     Raises: ConstraintViolation.
     """
@@ -299,9 +306,9 @@ def _checked(ctx: Context, statement: SparkStatement, change: TableChange) -> Ta
     shown = ctx.access.shows(table.schema_name, table.name)
     if needed and change.files:
         columns = [name for name in names if name in needed]
-        request = read_request(state, columns, properties=state.file_properties)
+        rows = new_rows(replace(change, gone=kept.copied), columns, ctx.check)
         with discreet(shown, f"table {table}") if not shown else nullcontext():
-            for batch in read_parts(request, [part_of(file) for file in change.files], ctx.check):
+            for batch in rows:
                 enforce_rows(table.name, for_rows, batch, ctx.check)
     is_exact = statement.operation == "merge"
     return replace(change, keys=keys_of(constraints), is_exact=is_exact)
@@ -317,25 +324,6 @@ def _encoded_columns(state: TableState) -> list[str]:
     ]
 
 
-def _counted(statement: SparkStatement, change: TableChange) -> Outcome:
+def _counted(change: TableChange, kept: KeptRows) -> Outcome:
     added, removed = sum(file.rows for file in change.files), len(change.removed)
-    files = len(change.files)
-    match statement.operation:
-        case "update":
-            return Outcome(updated=removed, files=files)
-        case "merge":
-            updated = len(change.removed) and _kept(change)
-            return Outcome(added - updated, updated, removed - updated, files)
-        case _:
-            return Outcome(inserted=added, deleted=removed, files=files)
-
-
-def _kept(change: TableChange) -> int:
-    """How many of the new rows have been there before: these bring along their ids."""
-    columns = ReservedColumns(change.base, change.base.file_properties)
-    kept = 0
-    for part in map(part_of, change.files):
-        if columns.has(part, ROW_ID_FIELD):
-            for _, ids in columns.row_ids(part, change.removed):
-                kept += pc.is_in(ids, value_set=change.removed).true_count
-    return kept
+    return Outcome(added - kept.count, kept.updated, removed - kept.count, len(change.files))

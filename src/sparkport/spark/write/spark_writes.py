@@ -26,6 +26,7 @@ from sparkport.spark.iceberg.plan import plan_rows
 from sparkport.spark.iceberg.positions import numbers_of
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.jvm.errors import translated
+from sparkport.spark.jvm.named_writes import run_named
 from sparkport.spark.jvm.relay.jobs import start_job
 from sparkport.spark.lake.changes import TableChange, WrittenFile
 from sparkport.spark.lake.iceberg_commit import begin, commit
@@ -36,6 +37,7 @@ from sparkport.spark.lake.transactions import BRANCH_PREFIX
 from sparkport.spark.write.branches import BRANCH
 from sparkport.spark.write.commit import STATEMENT, attempts
 from sparkport.spark.write.keys import KeyCheck
+from sparkport.spark.write.leftovers import remove_files_by_spark
 from sparkport.spark.write.publish import drop_branch
 from sparkport.spark.write.staged_rows import staged_rows
 from sparkport.spark.write.verify import changed_by_others, verified, verify_columns
@@ -97,26 +99,42 @@ def publish_by_spark(
             "merge-on-read: set its properties write.update.mode, write.merge.mode and "
             "write.delete.mode to merge-on-read, and run it again"
         )
-    if write.operation is Operation.INSERT and not (
-        write.change.keys.unique or write.change.keys.primary_key
-    ):
-        verify_columns(write.change, lake.current(write.identifier))
-        _append(lake, ctx, write, summary)
-    else:
-        branch = f"{BRANCH_PREFIX}{staging.id}"
-        staging.will_branch(branch)
-        try:
-            _publish_branch(lake, ctx, write, staging, summary, branch)
-        finally:
-            lake.attempt(
-                "the branch of a statement", partial(drop_branch, lake, write.identifier, branch)
-            )
+    staging.will_run_spark()
+    try:
+        _publish(lake, ctx, write, staging, summary)
+    except OutcomeUnknown:
+        raise
+    except BaseException:
+        lake.attempt(
+            "files of a statement that failed",
+            partial(remove_files_by_spark, lake, write.identifier, staging.id),
+        )
+        raise
     lake.changed(write.identifier)
     # The change is made. An error from here on must not hide that.
     lake.attempt(
         "what a transaction reads after a statement",
         lambda: lake.transactions.show(ctx.parent_transaction_id, lake.current(write.identifier)),
     )
+
+
+def _publish(
+    lake: Lake, ctx: Context, write: SparkWrite, staging: Staging, summary: Mapping[str, str]
+) -> None:
+    if write.operation is Operation.INSERT and not (
+        write.change.keys.unique or write.change.keys.primary_key
+    ):
+        verify_columns(write.change, lake.current(write.identifier))
+        _append(lake, ctx, write, summary)
+        return
+    branch = f"{BRANCH_PREFIX}{staging.id}"
+    staging.will_branch(branch)
+    try:
+        _publish_branch(lake, ctx, write, staging, summary, branch)
+    finally:
+        lake.attempt(
+            "the branch of a statement", partial(drop_branch, lake, write.identifier, branch)
+        )
 
 
 def _append(lake: Lake, ctx: Context, write: SparkWrite, summary: Mapping[str, str]) -> None:
@@ -252,10 +270,14 @@ def _run(
         lake.spark.sparkContext,
         ctx,
         f"table {write.identifier}",
-        lambda: _execute(session, write, source, target),
+        lambda: _execute(session, write, source, target, summary[STATEMENT]),
     )
     ctx.on_cancel(job.cancel)
-    job.result(meanwhile=lake.relay.make_room)
+    try:
+        job.result(meanwhile=lake.relay.make_room)
+    except BaseException:
+        job.stop()  # else it might change the table, or the branch, after it was looked at
+        raise
 
 
 def _staged(lake: Lake, session: SparkSession, write: SparkWrite) -> DataFrame:
@@ -264,20 +286,29 @@ def _staged(lake: Lake, session: SparkSession, write: SparkWrite) -> DataFrame:
         return staged_rows(session, locations, lake.file_properties)
 
 
-def _execute(session: SparkSession, write: SparkWrite, source: DataFrame, target: str) -> None:
+def _execute(
+    session: SparkSession, write: SparkWrite, source: DataFrame, target: str, statement: str
+) -> None:
+    size = sum(file.size for file in write.source)
+    if write.operation is Operation.UPDATE and size <= _BROADCAST_BYTES:
+        source = source.hint("broadcast")
+    source.createOrReplaceTempView("staged")
+    java: Any = session._jsparkSession
+    plan = java.sessionState().sqlParser().parsePlan(_sql(write, target))
+    run_named(session, plan, statement)
+
+
+def _sql(write: SparkWrite, target: str) -> str:
     match write.operation:
         case Operation.INSERT:
-            source.select(*(quoted(name) for name in write.columns)).writeTo(target).append()
+            names = ", ".join(quoted(name) for name in write.columns)
+            return f"INSERT INTO {target} BY NAME SELECT {names} FROM staged"
         case Operation.UPDATE:
-            if sum(file.size for file in write.source) <= _BROADCAST_BYTES:
-                source = source.hint("broadcast")
-            source.createOrReplaceTempView("staged")
             values = ", ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in write.columns)
             merge = f"MERGE INTO {target} AS t USING staged AS s ON t._row_id = s._row_id"
-            session.sql(f"{merge} WHEN MATCHED THEN UPDATE SET {values}{_inserting(write)}")
+            return f"{merge} WHEN MATCHED THEN UPDATE SET {values}{_inserting(write)}"
         case Operation.DELETE:
-            source.createOrReplaceTempView("staged")
-            session.sql(f"DELETE FROM {target} WHERE _row_id IN (SELECT _row_id FROM staged)")
+            return f"DELETE FROM {target} WHERE _row_id IN (SELECT _row_id FROM staged)"
 
 
 def _inserting(write: SparkWrite) -> str:

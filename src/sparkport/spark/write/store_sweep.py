@@ -29,7 +29,14 @@ from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.lease import LEASE, PROBE, StoreClock, held_by_the_dead
 from sparkport.spark.lake.store_folder import ID_DIGITS, ROWS, TABLES, Store, table_digits
 from sparkport.spark.lake.transactions import BRANCH_PREFIX
-from sparkport.spark.write.leftovers import files_of, plain, report, state_of, states_of
+from sparkport.spark.write.leftovers import (
+    NAMED_BY_SPARK,
+    files_of,
+    plain,
+    report,
+    state_of,
+    states_of,
+)
 from sparkport.spark.write.publish import drop_branch
 
 __all__ = ["sweep_store"]
@@ -190,9 +197,10 @@ class _Dead:
 
     def _wrote(self, file: str, uuid: str) -> bool:
         """Whether the name of a file bears the ids of the server and the table."""
-        ids = f"{self._server}{table_digits(uuid)}"
-        own = rf"(.*-)?{ids}[0-9a-f]{{{ID_DIGITS}}}-[0-9a-f]{{16}}(-deletes)?\.[a-z]+"
-        return re.fullmatch(own, _name(file)) is not None
+        statement = rf"{self._server}{table_digits(uuid)}[0-9a-f]{{{ID_DIGITS}}}"
+        own = rf"(.*-)?{statement}-[0-9a-f]{{16}}(-deletes)?\.[a-z]+"
+        by_spark = NAMED_BY_SPARK.format(id=statement)
+        return re.fullmatch(f"({own})|({by_spark})", _name(file)) is not None
 
     def _mark(self, draft: Draft) -> bool:
         draft.transaction.updateProperties().set(_SWEPT_PROPERTY, self._server).commit()

@@ -15,14 +15,16 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sparkport.spark.iceberg.deletion import delete_java_files
 from sparkport.spark.iceberg.locations import reachable, storage_at
 from sparkport.spark.lake import staging_folder
 from sparkport.spark.lake.heading import Heading, places_of
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.liveness import taken_over
+from sparkport.spark.lake.staging import WRITTEN_BY
 from sparkport.spark.lake.staging_folder import JournalFile
 from sparkport.spark.lake.transactions import BRANCH_PREFIX
-from sparkport.spark.write.leftovers import files_of, is_below, report, state_of
+from sparkport.spark.write.leftovers import files_by_spark, files_of, is_below, report, state_of
 from sparkport.spark.write.publish import drop_branch
 from sparkport.spark.write.store_sweep import sweep_store
 
@@ -85,6 +87,8 @@ class _Journal:
     heading: Heading
     files: list[str] = field(default_factory=list)
     branches: list[str] = field(default_factory=list)
+    by_spark: list[str] = field(default_factory=list)
+    """The statement's own id, if Spark may have written files for it."""
 
     @classmethod
     def read(cls, file: JournalFile) -> _Journal | None:
@@ -97,6 +101,7 @@ class _Journal:
             elif found is not None:
                 found.files.extend([note["file"]] if "file" in note else [])
                 found.branches.extend([note["branch"]] if "branch" in note else [])
+                found.by_spark.extend([file.statement] if WRITTEN_BY in note else [])
         return found
 
     def report(self, names: list[str], why: str) -> None:
@@ -112,22 +117,24 @@ def _is_settled(journal: _Journal, lake: Lake) -> bool:
     for branch in branches:
         drop_branch(lake, state.identifier, branch)
     state = lake.current(state.identifier)
-    unknown = set(journal.files) - files_of(state, journal.files)
+    files = set(journal.files)
+    for statement in journal.by_spark if state.io is not None else ():
+        files |= files_by_spark(state, statement)
+    unknown = files - files_of(state, files)
     places = places_of(state.metadata.properties, state.metadata.location)
     own = {
         file
         for file in unknown
         if _bears(file, journal.statement) and any(is_below(lake, file, each) for each in places)
     }
-    for location in own:
-        storage_at(location, state.file_properties).delete(location)
+    left = delete_java_files(own, state.file_properties)
     _log.info(
         "table %s: removed %d files of a statement that was cut off", state.identifier, len(own)
     )
     others = sorted([*(unknown - own), *(set(journal.branches) - set(branches))])
     if others:
         journal.report(others, "which are not the table's own, or not the statement's")
-    return not others
+    return not (others or left)
 
 
 def _is_without_trace(journal: _Journal, lake: Lake) -> bool:

@@ -62,6 +62,10 @@ _INSIST_SELDOM = 5.0
 """How long until a cancelled job that goes on is cancelled again, at first and in the end."""
 
 
+_LONGEST_END = 60.0
+"""How long to wait for the end of a job that was stopped."""
+
+
 class Job(Generic[_T]):
     """An action that runs on Spark, in its own job group. Thread-safe."""
 
@@ -162,6 +166,12 @@ class Job(Generic[_T]):
         if self._cancel_now():
             # A cancellation is lost while the job is being submitted, so it is repeated.
             threading.Thread(target=self._insist, name=f"{self._group}-cancel", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop the job, and wait for its end, which cannot take long: nothing new is begun."""
+        self.cancel()
+        if not self._ended.wait(_LONGEST_END):
+            _log.warning("%s: a cancelled Spark job does not end", self._title)
 
     def _insist(self) -> None:
         pause = _INSIST
