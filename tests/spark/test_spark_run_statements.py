@@ -9,7 +9,8 @@ import pytest
 from tests.spark.lake_tables import create, field, find, insert, sql_name, values
 from tests.spark.running import Runner
 
-from sparkport.errors import BadRequest, NotFound, SparkportError
+from sparkport.catalog import Constraints
+from sparkport.errors import BadRequest, ConstraintViolation, NotFound, SparkportError
 from sparkport.spark import LakeCatalog
 
 _COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -136,6 +137,7 @@ REFUSED = {
     "INSERT INTO t SELECT 1, 'x'; DROP TABLE t": "line 1",
     "INSERT INTO t SELECT 1, 'x', 2": "too many data columns",
     "UPDATE t SET nonsense = 1": "nonsense",
+    "UPDATE t SET id = 1, id = 2": "mismatch: .*id",
     "EXPLAIN INSERT INTO t SELECT 1, 'x'": "this is an EXPLAIN statement",
 }
 
@@ -147,6 +149,7 @@ def test_what_is_not_allowed_is_refused_with_the_reason(run: Runner, statement: 
         run(statement)
     assert type(caught.value) in (BadRequest, NotFound)
     assert "branch_" not in str(caught.value), "the caller has named a table, no branch"
+    assert "position" not in str(caught.value) or "SYNTAX_ERROR" in str(caught.value)
     assert run.left("t", "s") == before
 
 
@@ -176,6 +179,21 @@ def test_a_default_is_not_left_to_spark(run: Runner, statement: str) -> None:
         run(statement)
     assert _rows(run, "d") == [(2, "x")]
     assert run.counts("INSERT INTO d VALUES (3, 'DEFAULT')") == (1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO needed (id) SELECT 1",
+        "INSERT INTO needed (id, name) SELECT 1, NULL",
+        "MERGE INTO needed USING s ON false WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)",
+    ],
+)
+def test_a_column_without_null_is_not_left_out(run: Runner, statement: str) -> None:
+    rules = Constraints(not_null=("name",))
+    create(run.lake, run.namespace, "needed", _COLUMNS, constraints=rules)
+    with pytest.raises(ConstraintViolation, match=r"NOT NULL constraint failed: needed\.name"):
+        run(statement)
 
 
 # ------------------------------------------------------------------------------------------ counts

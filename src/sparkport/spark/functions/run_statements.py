@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any
 from sparkport.catalog import Context, Privilege
 from sparkport.catalog.names import folded
 from sparkport.engine.columns import default_of
-from sparkport.errors import BadRequest, NotFound, NotWritable, SparkportError, Unsupported
+from sparkport.errors import (
+    BadRequest,
+    ConstraintViolation,
+    NotFound,
+    NotWritable,
+    SparkportError,
+    Unsupported,
+)
 from sparkport.spark.functions.queries import expect_resolvable
 from sparkport.spark.functions.query_sessions import QuerySessions
 from sparkport.spark.iceberg.identifiers import Identifier
@@ -97,7 +104,7 @@ class RunStatements:
         ) -> None:
             _expect_defaults(statement.title, write, base)
             _expect_columns(statement.title, write, base)
-            with _without_branch():
+            with _as_written():
                 self._run(ctx, statement, base, branch, summary, begin)
 
         return write, change_by_spark(
@@ -242,16 +249,19 @@ class RunStatements:
         return None if seen.snapshot == current.snapshot else seen
 
 
-_OF_BRANCH = re.compile(rf"\.`?branch_{BRANCH_PREFIX}\w+`?")
+_NOT_WRITTEN = re.compile(rf"\.`?branch_{BRANCH_PREFIX}\w+`?| \(line \d+, position \d+\)$")
 
 
 @contextmanager
-def _without_branch() -> Iterator[None]:
-    """Leave the working branch out of messages: the caller has named a table."""
+def _as_written() -> Iterator[None]:
+    """Leave the working branch out of messages, and positions, which are not those of the caller's.
+
+    Errors of syntax come before, and have their positions.
+    """
     try:
         yield
     except SparkportError as error:
-        error.message = _OF_BRANCH.sub("", error.message)
+        error.message = _NOT_WRITTEN.sub("", error.message)
         error.args = (error.message,)
         raise
 
@@ -263,12 +273,17 @@ def _named(write: ParsedWrite) -> list[Identifier]:
 def _expect_defaults(title: str, write: ParsedWrite, base: TableState) -> None:
     """Refuse to leave a value to the default of a column, which Spark does not know.
 
-    Raises: BadRequest.
+    Raises: BadRequest; ConstraintViolation for NULL, which is the default otherwise.
     """
     given = None if write.columns is None else {folded(name) for name in write.columns}
+    rules = base.definition.constraints
+    without_null = {folded(name) for name in (*rules.not_null, *rules.primary_key)}
     for column in base.definition.columns:
-        is_missing = write.by_name or (given is not None and folded(column.name) not in given)
-        if default_of(column) and (is_missing or write.has_default):
+        is_left_out = given is not None and folded(column.name) not in given
+        if is_left_out and not default_of(column) and folded(column.name) in without_null:
+            message = f"NOT NULL constraint failed: {base.identifier.name}.{column.name}"
+            raise ConstraintViolation(message, without_values=message)
+        if default_of(column) and (is_left_out or write.by_name or write.has_default):
             raise BadRequest(
                 f"{title}: Spark does not know the default of column {column.name} of table "
                 f"{base.identifier}: list the columns, and give this one a value, too, other than "
