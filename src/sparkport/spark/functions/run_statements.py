@@ -8,14 +8,23 @@ found are looked up. What runs is that very plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sparkport.catalog import Context, Privilege
 from sparkport.catalog.names import folded
 from sparkport.engine.columns import default_of
-from sparkport.errors import BadRequest, NotFound, NotWritable, SparkportError, Unsupported
+from sparkport.errors import (
+    BadRequest,
+    ConstraintViolation,
+    NotFound,
+    NotWritable,
+    SparkportError,
+    Unsupported,
+)
 from sparkport.spark.functions.queries import expect_resolvable
 from sparkport.spark.functions.query_sessions import QuerySessions
 from sparkport.spark.iceberg.identifiers import Identifier
@@ -26,6 +35,7 @@ from sparkport.spark.jvm.refused_rows import refused_rows
 from sparkport.spark.jvm.relay.jobs import start_job
 from sparkport.spark.lake.directory import Kind
 from sparkport.spark.lake.lake import Lake
+from sparkport.spark.lake.transactions import BRANCH_PREFIX
 from sparkport.spark.scan.query_permissions import expect_readable
 from sparkport.spark.scan.query_plans import NamedRelation, QueryPlans
 from sparkport.spark.scan.write_plans import ParsedWrite, WritePlans, replaced_names
@@ -38,6 +48,9 @@ if TYPE_CHECKING:
 __all__ = ["RunStatements", "Statement"]
 
 _SUMMARY = "spark.sql.iceberg.snapshot-property."
+_ICEBERGS_OWN = frozenset(
+    b"_row_id _last_updated_sequence_number _file _pos _spec_id _partition _deleted".split()
+)
 _PART_OF_SPARK = 0.9
 """How much of a statement is done when Spark has done its part; then it is checked."""
 
@@ -75,7 +88,7 @@ class RunStatements:
         Raises: BadRequest, NotFound, NotWritable, PermissionDenied.
         """
         with translated(statement.title), self._sessions.opened(statement.namespace) as session:
-            return self._allowed(ctx, statement, session, statement.text)
+            return self._allowed(ctx, statement, session)
 
     def run(self, ctx: Context, statement: Statement) -> tuple[ParsedWrite, Outcome]:
         """Run a statement, in the transaction of the context if it collects changes.
@@ -90,7 +103,9 @@ class RunStatements:
             base: TableState, branch: str, summary: Mapping[str, str], begin: Callable[[], None]
         ) -> None:
             _expect_defaults(statement.title, write, base)
-            self._run(ctx, statement, base, branch, summary, begin)
+            _expect_columns(statement.title, write, base)
+            with _as_written():
+                self._run(ctx, statement, base, branch, summary, begin)
 
         return write, change_by_spark(
             self._lake, ctx, SparkStatement(target, write.operation, write.assigned, run)
@@ -139,12 +154,14 @@ class RunStatements:
         branch: str,
     ) -> Any:
         title = statement.title
-        write = self._allowed(ctx, statement, session, statement.text)
+        text = self._plans.with_values(session, statement.text, statement.arguments)
+        given, statement = statement.text, replace(statement, text=text, arguments={})
+        write = self._allowed(ctx, statement, session)
         if write.target.identifier != base.identifier:
             raise BadRequest(f"{title}: write the name of the table as it is")
         names = [(write.target.node, branch + write.alias), *self._pinned(ctx, write.sources)]
-        text = replaced_names(statement.text, names)
-        parsed = self._plans.parse(session, text, statement.arguments)
+        text = replaced_names(text, names)
+        parsed = self._plans.parse(session, text, {})
         current = (self._lake.gateway.catalog, *statement.namespace)
         renamed = self._writes.parsed_write(parsed, session, current, title, text)
         if renamed.target.identifier.sql != branch or _named(renamed) != _named(write):
@@ -161,13 +178,13 @@ class RunStatements:
             if each != renamed.target.identifier
         ]
         expect_readable(ctx, self._lake, read, title)
-        ctx.report_query(statement.text, [f"{each.catalog}.{each}" for each in read])
+        self._expect_current(ctx, title, set(read) - {each.identifier for each in write.sources})
+        ctx.report_query(given, [f"{each.catalog}.{each}" for each in read])
         return analysed
 
-    def _allowed(
-        self, ctx: Context, statement: Statement, session: SparkSession, text: str
-    ) -> ParsedWrite:
-        title, current = statement.title, (self._lake.gateway.catalog, *statement.namespace)
+    def _allowed(self, ctx: Context, statement: Statement, session: SparkSession) -> ParsedWrite:
+        title, text = statement.title, statement.text
+        current = (self._lake.gateway.catalog, *statement.namespace)
         expect_readable(ctx, self._lake, (), title)
         parsed = self._plans.parse(session, text, statement.arguments)
         write = self._writes.parsed_write(parsed, session, current, title, text)
@@ -179,8 +196,7 @@ class RunStatements:
         target = write.target.identifier
         if target.catalog != self._lake.gateway.catalog:
             raise BadRequest(f"{title} changes tables of this lake only, not of {target.catalog}")
-        reads = write.operation not in ("insert", "overwrite")
-        for privilege in (Privilege.WRITE, *([Privilege.READ] if reads else [])):
+        for privilege in (Privilege.WRITE, *([Privilege.READ] if write.reads_target else [])):
             ctx.access.require(privilege, target.schema_name, target.name, whole=True)
         entry = self._lake.entry(target)
         if entry is None:
@@ -194,26 +210,60 @@ class RunStatements:
 
     def _pinned(self, ctx: Context, sources: Sequence[NamedRelation]) -> list[tuple[Any, str]]:
         """Other SQL for the tables of which the caller's transaction reads another state."""
-        lake = self._lake
-        collecting = lake.transactions.collecting(ctx)
-        reader = ctx.parent_transaction_id if collecting is None else collecting.id
         found = []
         for each in sources:
-            identifier = each.identifier
-            entry = lake.entry(identifier) if identifier.catalog == lake.catalog.name else None
-            if each.is_dated or entry is None or entry.kind is not Kind.ICEBERG:
+            other = None if each.is_dated else self._other_state(ctx, each.identifier)
+            if other is None:
                 continue
-            current = lake.current(identifier)
-            seen = lake.transactions.seen(reader, current)
-            if seen.snapshot is not None and seen.snapshot != current.snapshot:
-                sql = f"{identifier.sql} VERSION AS OF {seen.snapshot.snapshot_id}"
-                found.append((each.node, sql))
-            elif seen.snapshot is None and current.snapshot is not None:
+            if other.snapshot is None:
                 raise Unsupported(
-                    f"the transaction has read table {identifier} when it had no rows, which Spark "
-                    "cannot read any more: begin another one"
+                    f"the transaction has read table {each.identifier} when it had no rows, which "
+                    "Spark cannot read any more: begin another one"
                 )
+            sql = f"{each.identifier.sql} VERSION AS OF {other.snapshot.snapshot_id}"
+            found.append((each.node, sql))
         return found
+
+    def _expect_current(self, ctx: Context, title: str, tables: Set[Identifier]) -> None:
+        """Refuse tables that only a view names, and of which the transaction reads another state.
+
+        Raises: Unsupported.
+        """
+        for table in tables:
+            if self._other_state(ctx, table) is not None:
+                raise Unsupported(
+                    f"{title} reads table {table} through a view, which does not see what the "
+                    "transaction sees of it: write the view's query in its place"
+                )
+
+    def _other_state(self, ctx: Context, identifier: Identifier) -> TableState | None:
+        """What the caller's transaction sees of a table, if that is not the present state."""
+        lake = self._lake
+        entry = lake.entry(identifier) if identifier.catalog == lake.catalog.name else None
+        if entry is None or entry.kind is not Kind.ICEBERG:
+            return None
+        collecting = lake.transactions.collecting(ctx)
+        reader = ctx.parent_transaction_id if collecting is None else collecting.id
+        current = lake.current(identifier)
+        seen = lake.transactions.seen(reader, current)
+        return None if seen.snapshot == current.snapshot else seen
+
+
+_NOT_WRITTEN = re.compile(rf"\.`?branch_{BRANCH_PREFIX}\w+`?| \(line \d+, position \d+\)$")
+
+
+@contextmanager
+def _as_written() -> Iterator[None]:
+    """Leave the working branch out of messages, and positions, which are not those of the caller's.
+
+    Errors of syntax come before, and have their positions.
+    """
+    try:
+        yield
+    except SparkportError as error:
+        error.message = _NOT_WRITTEN.sub("", error.message)
+        error.args = (error.message,)
+        raise
 
 
 def _named(write: ParsedWrite) -> list[Identifier]:
@@ -221,16 +271,32 @@ def _named(write: ParsedWrite) -> list[Identifier]:
 
 
 def _expect_defaults(title: str, write: ParsedWrite, base: TableState) -> None:
-    """Refuse new rows without a value for a column that has a default, which Spark does not know.
+    """Refuse to leave a value to the default of a column, which Spark does not know.
 
-    Raises: BadRequest.
+    Raises: BadRequest; ConstraintViolation for NULL, which is the default otherwise.
     """
     given = None if write.columns is None else {folded(name) for name in write.columns}
+    rules = base.definition.constraints
+    without_null = {folded(name) for name in (*rules.not_null, *rules.primary_key)}
     for column in base.definition.columns:
-        if default_of(column) and (
-            write.by_name or (given is not None and folded(column.name) not in given)
-        ):
+        is_left_out = given is not None and folded(column.name) not in given
+        if is_left_out and not default_of(column) and folded(column.name) in without_null:
+            message = f"NOT NULL constraint failed: {base.identifier.name}.{column.name}"
+            raise ConstraintViolation(message, without_values=message)
+        if default_of(column) and (is_left_out or write.by_name or write.has_default):
             raise BadRequest(
                 f"{title}: Spark does not know the default of column {column.name} of table "
-                f"{base.identifier}: list the columns, and give this one a value, too"
+                f"{base.identifier}: list the columns, and give this one a value, too, other than "
+                "DEFAULT"
             )
+
+
+def _expect_columns(title: str, write: ParsedWrite, base: TableState) -> None:
+    """Refuse to set Iceberg's own columns, which Spark would not do, but say that it had.
+
+    Raises: NotFound.
+    """
+    columns = {folded(column.name) for column in base.definition.columns}
+    for name in write.assigned or ():
+        if folded(name) in _ICEBERGS_OWN and folded(name) not in columns:
+            raise NotFound(f"{title}: table {base.identifier} has no column {name}")

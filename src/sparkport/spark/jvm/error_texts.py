@@ -19,8 +19,8 @@ def first_sentence(message: str) -> str:
     where = _where(text)
     text = re.split(r"\n== SQL|;\s*\n|\n\n", text)[0].strip()
     head, _, rest = text.partition("\n")
-    if head.endswith(":") and rest:
-        head = f"{head} {' '.join(rest.split())}"
+    if head.rstrip().endswith(":") and rest:
+        head = f"{head.rstrip()} {' '.join(rest.split())}"
     for pattern in _SUPERFLUOUS:
         head = pattern.sub("", head)
     head = scrubbed(head.strip().rstrip(";").strip())

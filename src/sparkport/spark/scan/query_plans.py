@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 __all__ = [
+    "IDENTIFIER_CLAUSE",
     "NamedRelation",
     "QueryPlans",
     "identifier_of",
@@ -64,16 +65,26 @@ class QueryPlans:
         parser = java_session.sessionState().sqlParser()
         if not arguments:
             return parser.parsePlan(text)
+        return parser.parsePlanWithParameters(text, self._context(java_session, arguments))
+
+    def with_values(
+        self, session: SparkSession, text: str, arguments: Mapping[str, Column] | list[Column]
+    ) -> str:
+        """A text with literals in place of its markers, so that places in its plan are its own."""
+        if not arguments:
+            return text
+        handler = self._jvm.org.apache.spark.sql.catalyst.parser.ParameterHandler
+        context = self._context(session._jsparkSession, arguments)
+        return str(handler.substituteParameters(text, context)._1())
+
+    def _context(self, java_session: Any, arguments: Mapping[str, Column] | list[Column]) -> Any:
+        """The arguments as Spark's parser takes them."""
         parsers = self._jvm.org.apache.spark.sql.catalyst.parser
-        if isinstance(arguments, list):
-            given = self._literals(
-                java_session, {str(at): each for at, each in enumerate(arguments)}
-            )
-            in_order = [given.apply(str(at)) for at in range(len(arguments))]
-            context = parsers.PositionalParameterContext(self._to_seq(in_order))
-        else:
-            context = parsers.NamedParameterContext(self._literals(java_session, arguments))
-        return parser.parsePlanWithParameters(text, context)
+        if not isinstance(arguments, list):
+            return parsers.NamedParameterContext(self._literals(java_session, arguments))
+        given = self._literals(java_session, {str(at): each for at, each in enumerate(arguments)})
+        in_order = [given.apply(str(at)) for at in range(len(arguments))]
+        return parsers.PositionalParameterContext(self._to_seq(in_order))
 
     def _literals(self, java_session: Any, arguments: Mapping[str, Column]) -> Any:
         columns: Mapping[str, Any] = arguments
@@ -118,7 +129,7 @@ class QueryPlans:
                         text,
                         f" reads only: write a SELECT without {part}, which is no part of a query",
                     )
-                if kind == _IDENTIFIER_CLAUSE:
+                if kind == IDENTIFIER_CLAUSE:
                     named = self._identifier_clauses.apply(node)
                     if kind_of(named) == kind:
                         raise _refused(
@@ -142,6 +153,14 @@ class QueryPlans:
                     identifier = identifier_of(node, session, current)
                     found.append(NamedRelation(identifier, node, is_dated))
         return found
+
+    def names_in(self, parsed: Any) -> Iterator[tuple[str, ...]]:
+        """The names of columns that a parsed plan uses, as they are written."""
+        for node in nodes_of(parsed, self._every_node):
+            for expression in _each(node.expressions()):
+                for each in _each(expression.collect(self._every_node)):
+                    if kind_of(each) == _UNRESOLVED_COLUMN:
+                        yield tuple(map(str, _each(each.nameParts())))
 
     def analyse(self, session: SparkSession, plan: Any) -> Any:
         """The plan with all names resolved. Commands in it are not run.
@@ -265,7 +284,8 @@ def _classes(package: str, names: str) -> frozenset[str]:
 
 
 _UNRESOLVED_RELATION = "org.apache.spark.sql.catalyst.analysis.UnresolvedRelation"
-_IDENTIFIER_CLAUSE = "org.apache.spark.sql.catalyst.analysis.PlanWithUnresolvedIdentifier"
+_UNRESOLVED_COLUMN = "org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute"
+IDENTIFIER_CLAUSE = "org.apache.spark.sql.catalyst.analysis.PlanWithUnresolvedIdentifier"
 _TIME_TRAVEL = "org.apache.spark.sql.catalyst.analysis.RelationTimeTravel"
 _TIME_TRAVEL_SQL = "TIMESTAMP AS OF"
 _DATA_SOURCE_V2 = "org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation"
@@ -285,7 +305,7 @@ _IN_BOTH = _classes(
 
 _PARSED = (
     _IN_BOTH
-    | {_UNRESOLVED_RELATION, _IDENTIFIER_CLAUSE, _TIME_TRAVEL}
+    | {_UNRESOLVED_RELATION, IDENTIFIER_CLAUSE, _TIME_TRAVEL}
     | _classes("catalyst.plans.logical", "Pivot Unpivot UnresolvedHint WithWindowDefinition")
     | _classes(
         "catalyst.analysis",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sparkport.errors import BadRequest, Unsupported
 from sparkport.spark.iceberg.identifiers import Identifier, quoted
 from sparkport.spark.scan.query_plans import (
+    IDENTIFIER_CLAUSE,
     NamedRelation,
     QueryPlans,
     identifier_of,
@@ -40,6 +41,8 @@ _STATEMENTS: Mapping[str, str] = {
 _WITH_CTE = f"{_LOGICAL}WithCTE"
 _ALIAS = f"{_LOGICAL}SubqueryAlias"
 _RELATION = "org.apache.spark.sql.catalyst.analysis.UnresolvedRelation"
+_SPARKS_OWN = "__required_write_privileges__"
+"""An option that Spark's parser gives to a table that is changed."""
 _WRITTEN = frozenset(
     _LOGICAL + name
     for name in (
@@ -65,6 +68,10 @@ class ParsedWrite:
     """The columns that are changed in rows that are there; None for all."""
     by_name: bool = False
     """Whether an INSERT takes its columns from the names of its query's columns."""
+    has_default: bool = False
+    """Whether DEFAULT may stand for a value."""
+    reads_target: bool = True
+    """Whether rows of the target decide what happens."""
     alias: str = ""
     """What must follow the name of another table that is put in the target's place."""
 
@@ -89,6 +96,8 @@ class WritePlans:
         """
         root = self._statement(parsed)
         operation = _STATEMENTS.get(kind_of(root))
+        if kind_of(root) == IDENTIFIER_CLAUSE:
+            raise _unnamed(title)
         if operation is None:
             raise BadRequest(
                 f"{title} takes {ALLOWED}, and this is {_described(text)}; queries are for "
@@ -96,10 +105,11 @@ class WritePlans:
             )
         columns: tuple[str, ...] | None = None
         assigned: tuple[str, ...] | None = ()
-        by_name, has_alias = False, False
+        by_name, has_alias, reads_target = False, False, True
         match operation:
             case "insert" | "overwrite":
                 target, reads = root.table(), [root.query()]
+                reads_target = operation == "overwrite"  # INSERT INTO … REPLACE WHERE …
                 if operation == "insert":
                     columns = _texts(root.userSpecifiedCols()) or None
                     operation = "overwrite" if root.overwrite() else "insert"
@@ -113,16 +123,38 @@ class WritePlans:
             case _:
                 target, reads = root.targetTable(), [root.sourceTable()]
                 columns, assigned = _merged_columns(root)
+                if root.withSchemaEvolution():
+                    raise BadRequest(
+                        f"{title} changes rows, no columns: leave WITH SCHEMA EVOLUTION out, and "
+                        "use ALTER TABLE"
+                    )
         if kind_of(target) == _ALIAS:
             target, has_alias = target.child(), True
         if kind_of(target) != _RELATION:
-            raise BadRequest(f"{title}: name the table that is changed as schema.table")
+            raise _unnamed(title)
+        if any(option != _SPARKS_OWN for option in _texts(target.options().keySet())):
+            raise BadRequest(f"{title}: a table takes no options here: leave WITH (…) out")
         reads += _each(root.subqueries())
         plain = [self._plans.without_common_tables(each) for each in reads]
         sources = self._plans.named_in(plain, session, current, title, text)
         named = NamedRelation(identifier_of(target, session, current), target)
         alias = "" if has_alias else f" AS {quoted(named.identifier.name)}"
-        return ParsedWrite(operation, named, sources, columns, assigned, by_name, alias)
+        return ParsedWrite(
+            operation,
+            named,
+            sources,
+            columns,
+            assigned,
+            by_name,
+            self._has_default(root, text),
+            reads_target,
+            alias,
+        )
+
+    def _has_default(self, root: Any, text: str) -> bool:
+        if re.search(r"\bdefault\b", text, re.IGNORECASE) is None:
+            return False
+        return any(name[-1].lower() == "default" for name in self._plans.names_in(root))
 
     def _statement(self, parsed: Any) -> Any:
         plain = self._plans.without_common_tables(parsed)
@@ -159,10 +191,16 @@ def replaced_names(text: str, names: Sequence[tuple[Any, str]]) -> str:
     return text
 
 
+def _unnamed(title: str) -> BadRequest:
+    return BadRequest(f"{title}: name the table that is changed as schema.table")
+
+
 def _described(text: str) -> str:
     plain = re.sub(r"--[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
     words = [word.upper() for word in re.findall(r"[A-Za-z]+", plain)]
-    return f"a {words[0]} statement" if words else "none"
+    if not words:
+        return "none"
+    return f"{'an' if words[0][0] in 'AEIOU' else 'a'} {words[0]} statement"
 
 
 def _merged_columns(root: Any) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:

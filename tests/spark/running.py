@@ -1,0 +1,49 @@
+"""Runs statements by `spark_run` as the service does, and tells what they have left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.spark.lake_tables import find, folder
+
+from sparkport.catalog import Context, ScanOptions
+from sparkport.spark import LakeCatalog
+from sparkport.spark.lake.version_log import number_of
+
+__all__ = ["Runner"]
+
+
+class Runner:
+    """Runs statements in a schema of a lake."""
+
+    def __init__(self, lake: LakeCatalog, namespace: str) -> None:
+        self.lake = lake
+        self.namespace = namespace
+
+    def __call__(
+        self, statement: Any, *arguments: Any, ctx: Context | None = None
+    ) -> list[dict[str, Any]]:
+        ctx = ctx or Context()
+        form = 2 if isinstance(statement, list) else 1 if arguments else 0
+        schema: Any = self.lake.schema(ctx, self.namespace)
+        forms = [each for each in schema.table_functions(ctx) if each.name == "spark_run"]
+        function = forms[form]
+        function.schema_for_parameters(ctx, (statement, *arguments))
+        (batch,) = function.execute(ctx, (statement, *arguments), ScanOptions())
+        found: list[dict[str, Any]] = batch.to_pylist()
+        return found
+
+    def counts(self, statement: Any, *arguments: Any) -> tuple[int, int, int]:
+        """The rows that a statement says to have inserted, updated and deleted."""
+        (report,) = self(statement, *arguments)
+        return report["rows_inserted"], report["rows_updated"], report["rows_deleted"]
+
+    def left(self, *tables: str) -> list[tuple[int, list[str], set[Path]]]:
+        """Versions, branches and data files, whether a table knows them or not."""
+        return [self._left(find(self.lake, self.namespace, name)) for name in tables]
+
+    def _left(self, table: Any) -> tuple[int, list[str], set[Path]]:
+        branches = [each for each in table.state.metadata.refs if each != "main"]
+        files = {path for path in folder(table).rglob("data/*") if path.is_file()}
+        return number_of(self.lake._lake, table.state), branches, files
