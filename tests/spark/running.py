@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.spark.lake_tables import find, folder
 
 from sparkport.catalog import Context, ScanOptions
 from sparkport.spark import LakeCatalog
 from sparkport.spark.lake.version_log import number_of
 
-__all__ = ["Runner"]
+__all__ = ["Run", "Runner", "run", "runner"]
+
+Run = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture
+def run(lake: LakeCatalog, namespace: str) -> Run:
+    """A function that runs statements as the service does, without a client."""
+    return Runner(lake, namespace)
+
+
+def runner(lake: LakeCatalog, namespace: str) -> Run:
+    """A function that runs a statement, or a list of them, and returns the reports."""
+    return Runner(lake, namespace)
 
 
 class Runner:
@@ -30,7 +45,8 @@ class Runner:
         forms = [each for each in schema.table_functions(ctx) if each.name == "spark_run"]
         function = forms[form]
         function.schema_for_parameters(ctx, (statement, *arguments))
-        (batch,) = function.execute(ctx, (statement, *arguments), ScanOptions())
+        # Batches without rows come before, to tell the progress.
+        *_, batch = function.execute(ctx, (statement, *arguments), ScanOptions())
         found: list[dict[str, Any]] = batch.to_pylist()
         return found
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from tests.spark.lake_tables import create, find, folder, insert, values
 
-from sparkport.catalog import Constraints, Context, ScanOptions
+from sparkport.catalog import Constraints, Context
 from sparkport.errors import BadRequest, ConstraintViolation, NotFound, NotWritable, SparkportError
 from sparkport.server import Server
 from sparkport.spark import LakeCatalog
@@ -19,23 +19,6 @@ from sparkport.testing import DuckDBClient, ServerError
 
 _COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 _KEY = Constraints(primary_key=("id",), not_null=("id",), checks=("(name <> 'bad')",))
-
-
-@pytest.fixture
-def run(lake: LakeCatalog, namespace: str) -> Any:
-    """A function that runs statements as the service does, without a client."""
-
-    def call(statement: Any, *arguments: Any, ctx: Context | None = None) -> list[dict[str, Any]]:
-        ctx = ctx or Context()
-        schema: Any = lake.schema(ctx, namespace)
-        wanted = 2 if isinstance(statement, list) else 1 if arguments else 0
-        forms = [each for each in schema.table_functions(ctx) if each.name == "spark_run"]
-        function = forms[wanted]
-        function.schema_for_parameters(ctx, (statement, *arguments))
-        (batch,) = function.execute(ctx, (statement, *arguments), ScanOptions())
-        return batch.to_pylist()
-
-    return call
 
 
 @pytest.fixture

@@ -221,7 +221,7 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, SqlCatalog, TransactionManag
                 raise TransactionNotActive(
                     f"transaction {transaction_id} is not active (state: aborted)"
                 )
-            if transaction.pending:
+            if transaction.changed:
                 try:
                     publish_transaction(self._lake, ctx, transaction)
                 except BaseException:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -36,7 +37,7 @@ from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.shared_catalog import Beaten, Refused
 from sparkport.spark.lake.version_notes import SHORT_LOG
 
-__all__ = ["create_table"]
+__all__ = ["Layout", "create_table", "draft_table", "expect_place", "proposed_table"]
 
 _PROPERTIES: Mapping[str, str] = {
     "format-version": "3",  # the first with row ids
@@ -46,6 +47,15 @@ _PROPERTIES: Mapping[str, str] = {
     **SHORT_LOG,
 }
 _ATTEMPTS = 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """What a statement in Spark SQL says of a new table, apart from its columns."""
+
+    partitions: Callable[[Any], Any]
+    """Makes an org.apache.iceberg.PartitionSpec for an org.apache.iceberg.Schema."""
+    properties: Mapping[str, str]
 
 
 def create_table(
@@ -67,7 +77,7 @@ def create_table(
 def _create_table(
     lake: Lake, identifier: Identifier, arrow_schema: pa.Schema, options: CreateTableOptions
 ) -> Identifier:
-    known = _expect_place(lake, identifier)
+    known = expect_place(lake, identifier)
     if known is not None:
         if options.on_conflict is OnConflict.IGNORE:
             return known.identifier
@@ -94,7 +104,7 @@ def _create_table(
     return identifier
 
 
-def _expect_place(lake: Lake, identifier: Identifier) -> CatalogEntry | None:
+def expect_place(lake: Lake, identifier: Identifier) -> CatalogEntry | None:
     """The object that has this name, or None.
 
     Raises: NotFound when the schema does not exist, which Iceberg would not notice.
@@ -120,9 +130,9 @@ def _create_with_iceberg(
     options: CreateTableOptions,
 ) -> None:
     folder = folders.new_folder(lake, identifier)
-    transaction = _drafted(lake, identifier, columns, constraints, options, folder)
+    transaction = draft_table(lake, identifier, columns, constraints, options, folder)
     try:
-        lake.catalog.create(identifier, _proposed(lake, transaction))
+        lake.catalog.create(identifier, proposed_table(lake, transaction))
     except SparkportError as error:
         if not _is_made(lake, identifier, transaction.table(), folder, error):
             raise
@@ -136,10 +146,10 @@ def _replace_with_iceberg(
     options: CreateTableOptions,
 ) -> None:
     for attempt in range(_ATTEMPTS):
-        transaction = _drafted(lake, identifier, columns, constraints, options, is_new=False)
+        transaction = draft_table(lake, identifier, columns, constraints, options, is_new=False)
         base = transaction.underlyingOps().current()
         try:
-            return lake.catalog.swap(identifier, _proposed(lake, transaction, base))
+            return lake.catalog.swap(identifier, proposed_table(lake, transaction, base))
         except Refused as error:
             raise error.__cause__ or error from None
         except Beaten as error:
@@ -147,7 +157,7 @@ def _replace_with_iceberg(
                 raise
 
 
-def _drafted(
+def draft_table(
     lake: Lake,
     identifier: Identifier,
     columns: pa.Schema,
@@ -156,17 +166,21 @@ def _drafted(
     folder: str | None = None,
     *,
     is_new: bool = True,
+    layout: Layout | None = None,
 ) -> Any:
     """An org.apache.iceberg.Transaction that creates or replaces a table. It is not committed."""
     stored, type_tags = stored_schema(columns)
     properties = {**_PROPERTIES, **lake.settings.table_properties}
+    if layout is not None:
+        properties |= layout.properties
     if options.comment:
         properties[COMMENT_PROPERTY] = options.comment
     catalog = lake.gateway.iceberg_catalog
     assert catalog is not None
-    builder = catalog.buildTable(
-        lake.gateway.iceberg_identifier(identifier), java_schema(lake, stored)
-    )
+    schema = java_schema(lake, stored)
+    builder = catalog.buildTable(lake.gateway.iceberg_identifier(identifier), schema)
+    if layout is not None:
+        builder = builder.withPartitionSpec(layout.partitions(schema))
     if folder is not None:
         builder = builder.withLocation(folder)
         properties[folders.FOLDER_PROPERTY] = folder
@@ -186,7 +200,7 @@ def _drafted(
     return transaction
 
 
-def _proposed(lake: Lake, transaction: Any, base: Any = None) -> JavaMetadata:
+def proposed_table(lake: Lake, transaction: Any, base: Any = None) -> JavaMetadata:
     iceberg, table = lake.gateway.jvm.org.apache.iceberg, transaction.table()
     after = table.operations().current()
     return JavaMetadata(iceberg, table.io(), base, after, transaction.commitTransaction)

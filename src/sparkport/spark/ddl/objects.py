@@ -21,7 +21,7 @@ from sparkport.spark.lake import folders
 from sparkport.spark.lake.directory import CatalogEntry, Kind
 from sparkport.spark.lake.lake import Lake
 
-__all__ = ["drop_table", "rename_table"]
+__all__ = ["drop_table", "drop_view", "rename_table"]
 
 
 def drop_table(lake: Lake, identifier: Identifier, options: DropTableOptions) -> None:
@@ -39,7 +39,7 @@ def drop_table(lake: Lake, identifier: Identifier, options: DropTableOptions) ->
         if is_iceberg:
             _drop_iceberg_table(lake, entry, options)
         elif entry.kind is Kind.VIEW:
-            _drop_view(lake, entry)
+            drop_view(lake, entry)
         else:
             lake.catalog.drop(entry)
     lake.changed()
@@ -104,7 +104,8 @@ def _may_purge(lake: Lake, identifier: Identifier, handle: IcebergHandle) -> boo
         return False
 
 
-def _drop_view(lake: Lake, view: CatalogEntry) -> None:
+def drop_view(lake: Lake, view: CatalogEntry) -> None:
+    """Drop a view, with the files that describe it."""
     metadata = "" if lake.settings.keep_files else _metadata_of(lake, view)
     # After the drop, nothing names them any more.
     files = _files_of_view(lake, view, metadata) if metadata else []

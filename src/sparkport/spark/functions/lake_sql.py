@@ -30,14 +30,14 @@ from sparkport.spark.functions.pipelines import run_all
 from sparkport.spark.functions.queries import Queries, Query, read_query
 from sparkport.spark.functions.query_arguments import literal, marker_places
 from sparkport.spark.functions.query_sessions import QuerySessions
-from sparkport.spark.functions.run_statements import RunStatements, Statement
+from sparkport.spark.functions.run_statements import RunStatements
+from sparkport.spark.functions.statements import Statement
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.lake.directory import Kind
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.scan.plain_plans import PlainPlan, assigned_markers, plain_insert, plain_read
 from sparkport.spark.scan.query_plans import QueryPlans
-from sparkport.spark.scan.write_plans import WritePlans
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -59,7 +59,6 @@ class LakeSql:
         self._statements = statements
         self._sessions = QuerySessions(lake)
         self._plans = QueryPlans(lake.spark)
-        self._writes = WritePlans(self._plans)
         self._types = MarkerTypes(self._sessions, self._plans)
 
     def analyse(self, ctx: Context, text: str, parameters: pa.RecordBatch | None) -> SqlStatement:
@@ -73,7 +72,7 @@ class LakeSql:
         current = (self._lake.gateway.catalog, *namespace)
         with translated(_TITLE), self._sessions.opened(namespace) as session:
             parsed = self._plans.parse(session, text, {})
-            is_change = self._writes.is_write(parsed)
+            is_change = self._statements.is_change(parsed)
             find = plain_insert if is_change else plain_read
             plain = self._plain(ctx, find(parsed, session, current), is_change=is_change)
             columns = assigned_markers(parsed)
@@ -183,6 +182,9 @@ class LakeSql:
             return None
         schema, name = plan.identifier.schema_name, plan.identifier.name
         if not ctx.access.may(Privilege.LIST, schema, name):
+            return None
+        transaction = self._lake.transactions.collecting(ctx)
+        if transaction is not None and plan.identifier in transaction.made:
             return None
         entry = self._lake.entry(plan.identifier)
         if entry is None or entry.kind is not Kind.ICEBERG:

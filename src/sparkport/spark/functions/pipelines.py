@@ -7,8 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sparkport.catalog import Context, TransactionState
-from sparkport.spark.functions.run_statements import RunStatements, Statement
+from sparkport.spark.functions.run_statements import RunStatements
+from sparkport.spark.functions.statements import Statement
+from sparkport.spark.iceberg.identifiers import Identifier
+from sparkport.spark.lake.directory import Kind
 from sparkport.spark.lake.lake import Lake
+from sparkport.spark.lake.version_log import number_of
+from sparkport.spark.scan.create_plans import ParsedCreation
 from sparkport.spark.scan.write_plans import ParsedWrite
 from sparkport.spark.write.publish import publish_transaction, roll_back
 from sparkport.spark.write.spark_changes import Outcome
@@ -20,9 +25,13 @@ __all__ = ["Done", "as_statement", "run_all"]
 class Done:
     """A statement that was run, and what it has done."""
 
-    write: ParsedWrite
+    write: ParsedWrite | ParsedCreation
     outcome: Outcome
     seconds: float
+
+    @property
+    def target(self) -> Identifier:
+        return self.write.target.identifier
 
 
 def run_all(
@@ -30,13 +39,15 @@ def run_all(
 ) -> list[Done]:
     """Run statements, all or none: in the transaction of the context if it collects changes.
 
-    Otherwise a single statement is published by itself, and several by a transaction of their own.
+    Otherwise a single change of a table is published by itself, and all else by a transaction of
+    its own.
     Each sees what those before it have changed. A transaction of DuckDB is not one that collects:
     pass `as_statement` of its context.
 
     Raises: what a statement raises, when nothing of any of them is left, and nothing has changed.
     """
-    if len(given) == 1 or lake.transactions.collecting(ctx) is not None:
+    is_single = len(given) == 1 and not statements.makes_objects(given[0])
+    if is_single or lake.transactions.collecting(ctx) is not None:
         return [_done(statements, ctx, each) for each in given]
     return _all_or_none(lake, statements, ctx, given)
 
@@ -57,15 +68,27 @@ def _all_or_none(
     ended = TransactionState.ABORTED
     try:
         done = [_done(statements, within, each) for each in given]
-        changed = list(transaction.pending)
+        changed = transaction.changed
         publish_transaction(lake, within, transaction)
         ended = TransactionState.COMMITTED
     finally:
         roll_back(lake, transaction)
         transactions.end(transaction.id, ended)
-    for identifier in changed:
-        transactions.show(ctx.parent_transaction_id, lake.current(identifier))
-    return done
+    versions = {each: _published(lake, ctx, each) for each in changed}
+    return [
+        replace(each, outcome=replace(each.outcome, version=versions.get(each.target)))
+        for each in done
+    ]
+
+
+def _published(lake: Lake, ctx: Context, identifier: Identifier) -> int | None:
+    """The version of a table that was just published; None for a view."""
+    entry = lake.entry(identifier)
+    if entry is None or entry.kind is not Kind.ICEBERG:
+        return None
+    state = lake.current(identifier)
+    lake.transactions.show(ctx.parent_transaction_id, state)
+    return number_of(lake, state)
 
 
 def _done(statements: RunStatements, ctx: Context, statement: Statement) -> Done:

@@ -10,22 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from sparkport.catalog import Context, ScanOptions
 from sparkport.engine.cache import Cache
 from sparkport.engine.types import refuse_unsupported
-from sparkport.errors import SparkportError
-from sparkport.spark.functions.pinned_tables import pinned
 from sparkport.spark.functions.query_sessions import QuerySessions
+from sparkport.spark.functions.transaction_sources import TransactionSources
 from sparkport.spark.iceberg.identifiers import Identifier, quoted
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.jvm.relay.relations import scan_relation_batches
 from sparkport.spark.jvm.result_columns import presented
 from sparkport.spark.lake.lake import Lake
-from sparkport.spark.scan.query_permissions import expect_readable, unreadable
+from sparkport.spark.scan.query_permissions import expect_readable
 from sparkport.spark.scan.query_plans import NamedRelation, QueryPlans
 from sparkport.spark.scan.spark_filters import spark_condition
 from sparkport.spark.scan.write_plans import replaced_names
@@ -33,7 +32,7 @@ from sparkport.spark.scan.write_plans import replaced_names
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["Queries", "Query", "expect_resolvable", "read_query"]
+__all__ = ["Queries", "Query", "read_query"]
 
 _MOST_QUERIES = 256
 _REMEMBERED_SECONDS = 60.0
@@ -60,6 +59,7 @@ class Queries:
         self._lake = lake
         self._sessions = QuerySessions(lake)
         self._plans = QueryPlans(lake.spark)
+        self._sources = TransactionSources(lake, self._sessions, self._plans)
         self._known: Cache[Hashable, Query] = Cache(
             _MOST_QUERIES, _REMEMBERED_SECONDS, kept_by_use=False
         )
@@ -97,51 +97,38 @@ class Queries:
         text: str,
         arguments: Mapping[str, Column] | list[Column],
     ) -> Query:
-        current = (self._lake.gateway.catalog, *namespace)
         expect_readable(ctx, self._lake, (), title)
         with translated(title), self._sessions.opened(namespace) as session:
-            parsed = self._plans.parse(session, text, arguments)
-            relations = self._plans.named_relations(parsed, session, current, title, text)
+            parsed, relations = self._parsed(session, namespace, title, text, arguments)
             named = [each.identifier for each in relations]
             expect_readable(ctx, self._lake, named, title)
-            pins = pinned(self._lake, ctx, relations)
-            if pins:
-                parsed = self._plans.parse(session, replaced_names(text, pins), arguments)
-            try:
-                with translated(title):
-                    analysed = self._plans.analyse(session, parsed)
-            except SparkportError:
-                expect_resolvable(self._lake, self._plans, ctx, session, relations, title)
-                raise
-            tables = self._plans.relations(analysed, title)
-            expect_readable(ctx, self._lake, tables, title)
+            instead = self._sources.substitution(ctx, session, relations, title)
+            if instead.names:
+                text = self._plans.with_values(session, text, arguments)
+                _, before = self._parsed(session, namespace, title, text, {})
+                instead = self._sources.substitution(ctx, session, before, title)
+                text = replaced_names(text, instead.names)
+                parsed, relations = self._parsed(session, namespace, title, text, {})
+                instead.expect_same(before, relations, title)
+            analysed, tables = self._sources.checked(
+                ctx, session, parsed, relations, instead, title
+            )
+            self._sources.expect_current(ctx, tables, relations, title)
             rows, arrow_schema = presented(self._plans.rows(session, analysed))
         refuse_unsupported(arrow_schema, title)
         return Query(title, rows, arrow_schema, named, tables)
 
-
-def expect_resolvable(
-    lake: Lake,
-    plans: QueryPlans,
-    ctx: Context,
-    session: SparkSession,
-    relations: Sequence[NamedRelation],
-    title: str,
-) -> None:
-    """Check that all that a query names exists and may be read, before showing an error.
-
-    Raises: PermissionDenied.
-    """
-    if ctx.access.everything:
-        return
-    for each in relations:
-        try:
-            with translated(title):
-                analysed = plans.analyse(session, each.node)
-                tables = plans.relations(analysed, title)
-        except SparkportError as error:
-            raise unreadable(title) from error
-        expect_readable(ctx, lake, tables, title)
+    def _parsed(
+        self,
+        session: SparkSession,
+        namespace: tuple[str, ...],
+        title: str,
+        text: str,
+        arguments: Mapping[str, Column] | list[Column],
+    ) -> tuple[Any, list[NamedRelation]]:
+        parsed = self._plans.parse(session, text, arguments)
+        current = (self._lake.gateway.catalog, *namespace)
+        return parsed, self._plans.named_relations(parsed, session, current, title, text)
 
 
 def read_query(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sparkport.catalog import Context, Privilege
@@ -19,14 +19,16 @@ from sparkport.catalog.names import folded
 from sparkport.engine.columns import default_of
 from sparkport.errors import (
     BadRequest,
+    Conflict,
     ConstraintViolation,
     NotFound,
     NotWritable,
     SparkportError,
-    Unsupported,
 )
-from sparkport.spark.functions.queries import expect_resolvable
+from sparkport.spark.functions.creations import Creations
 from sparkport.spark.functions.query_sessions import QuerySessions
+from sparkport.spark.functions.statements import Statement
+from sparkport.spark.functions.transaction_sources import TransactionSources
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.jvm.errors import translated
@@ -35,17 +37,18 @@ from sparkport.spark.jvm.refused_rows import refused_rows
 from sparkport.spark.jvm.relay.jobs import start_job
 from sparkport.spark.lake.directory import Kind
 from sparkport.spark.lake.lake import Lake
-from sparkport.spark.lake.transactions import BRANCH_PREFIX
-from sparkport.spark.scan.query_permissions import expect_readable
-from sparkport.spark.scan.query_plans import NamedRelation, QueryPlans
+from sparkport.spark.lake.transactions import BRANCH_PREFIX, Transaction
+from sparkport.spark.scan.create_plans import CreatePlans, ParsedCreation
+from sparkport.spark.scan.query_permissions import expect_readable, expect_resolvable
+from sparkport.spark.scan.query_plans import QueryPlans
 from sparkport.spark.scan.write_plans import ParsedWrite, WritePlans, replaced_names
 from sparkport.spark.write.commit import STATEMENT
 from sparkport.spark.write.spark_changes import Outcome, SparkStatement, change_by_spark
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import SparkSession
 
-__all__ = ["RunStatements", "Statement"]
+__all__ = ["RunStatements"]
 
 _SUMMARY = "spark.sql.iceberg.snapshot-property."
 _ICEBERGS_OWN = frozenset(
@@ -53,17 +56,6 @@ _ICEBERGS_OWN = frozenset(
 )
 _PART_OF_SPARK = 0.9
 """How much of a statement is done when Spark has done its part; then it is checked."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Statement:
-    """A statement as a caller sends it, whose unqualified names are in `namespace`."""
-
-    title: str
-    """How messages name it."""
-    namespace: tuple[str, ...]
-    text: str
-    arguments: Mapping[str, Column] | list[Column]
 
 
 class RunStatements:
@@ -74,30 +66,58 @@ class RunStatements:
         self._sessions = QuerySessions(lake)
         self._plans = QueryPlans(lake.spark)
         self._writes = WritePlans(self._plans)
+        self._creates = CreatePlans(self._plans)
+        self._sources = TransactionSources(lake, self._sessions, self._plans)
+        self._creations = Creations(lake, self._plans, self._sources)
 
-    def is_write(self, statement: Statement) -> bool:
-        """Whether a statement changes a table. Raises: BadRequest for one that cannot be parsed."""
+    def is_change(self, parsed: Any) -> bool:
+        """Whether a parsed plan changes, makes or drops something, and is no query."""
+        return self._writes.is_write(parsed) or self._creates.is_creation(parsed)
+
+    def makes_objects(self, statement: Statement) -> bool:
+        """Whether a statement makes or drops a table or a view. Raises: BadRequest."""
         with translated(statement.title), self._sessions.opened(statement.namespace) as session:
-            return self._writes.is_write(
+            return self._creates.is_creation(
                 self._plans.parse(session, statement.text, statement.arguments)
             )
 
-    def expect_allowed(self, ctx: Context, statement: Statement) -> ParsedWrite:
+    def expect_all_allowed(self, ctx: Context, statements: Sequence[Statement]) -> None:
+        """Check that the caller may run statements one after the other. Raises: as one of them."""
+        made: set[Identifier] = set()
+        for each in statements:
+            found = self.expect_allowed(ctx, each, made)
+            if isinstance(found, ParsedCreation):
+                made.add(found.target.identifier)
+
+    def expect_allowed(
+        self, ctx: Context, statement: Statement, made: Set[Identifier] = frozenset()
+    ) -> ParsedWrite | ParsedCreation:
         """What a statement names, if the caller may run it.
 
-        Raises: BadRequest, NotFound, NotWritable, PermissionDenied.
+        `made` are tables that statements before it will have made. Raises: BadRequest, NotFound,
+        NotWritable, PermissionDenied.
         """
+        transaction = self._lake.transactions.collecting(ctx)
+        made = {*made, *(() if transaction is None else transaction.made)}
         with translated(statement.title), self._sessions.opened(statement.namespace) as session:
-            return self._allowed(ctx, statement, session)
+            return self._allowed(ctx, statement, session, made)
 
-    def run(self, ctx: Context, statement: Statement) -> tuple[ParsedWrite, Outcome]:
+    def run(
+        self, ctx: Context, statement: Statement
+    ) -> tuple[ParsedWrite | ParsedCreation, Outcome]:
         """Run a statement, in the transaction of the context if it collects changes.
 
-        Raises: as `expect_allowed`; Conflict, ConstraintViolation; what Spark raises. Then nothing
-        has changed.
+        One that makes or drops something must be in such a transaction. Raises: as
+        `expect_allowed`; Conflict, ConstraintViolation; what Spark raises. Then nothing has
+        changed.
         """
         write = self.expect_allowed(ctx, statement)
         target = write.target.identifier
+        transaction = self._lake.transactions.collecting(ctx)
+        if isinstance(write, ParsedCreation) or (
+            transaction is not None and target in transaction.made
+        ):
+            return write, self._make(ctx, statement, transaction)
 
         def run(
             base: TableState, branch: str, summary: Mapping[str, str], begin: Callable[[], None]
@@ -110,6 +130,28 @@ class RunStatements:
         return write, change_by_spark(
             self._lake, ctx, SparkStatement(target, write.operation, write.assigned, run)
         )
+
+    def _make(self, ctx: Context, statement: Statement, transaction: Transaction | None) -> Outcome:
+        """Make or drop a table or a view, or insert into a table that the transaction has made."""
+        if transaction is None:
+            raise Conflict(f"{statement.title}: the transaction ended meanwhile: run it again")
+        title, current = statement.title, (self._lake.gateway.catalog, *statement.namespace)
+        with translated(title), self._sessions.opened(statement.namespace) as session:
+            # Parsed anew: its nodes belong to the session.
+            statement = self._with_values(session, statement)
+            found = self._allowed(ctx, statement, session, transaction.made.keys())
+            if isinstance(found, ParsedCreation):
+                return self._creations.run(ctx, transaction, statement, found, session)
+
+            def read_again(text: str) -> tuple[Any, ParsedWrite]:
+                parsed = self._plans.parse(session, text, statement.arguments)
+                again = self._writes.parsed_write(parsed, session, current, title, text)
+                if again.target.identifier != found.target.identifier:
+                    raise BadRequest(f"{title}: write the name of the table as it is")
+                return self._writes.statement(parsed), again
+
+            made = transaction.made[found.target.identifier]
+            return self._creations.insert(ctx, statement, found, made, session, read_again)
 
     def _run(
         self,
@@ -154,50 +196,73 @@ class RunStatements:
         branch: str,
     ) -> Any:
         title = statement.title
-        text = self._plans.with_values(session, statement.text, statement.arguments)
-        given, statement = statement.text, replace(statement, text=text, arguments={})
+        given, statement = statement.text, self._with_values(session, statement)
         write = self._allowed(ctx, statement, session)
-        if write.target.identifier != base.identifier:
+        if isinstance(write, ParsedCreation) or write.target.identifier != base.identifier:
             raise BadRequest(f"{title}: write the name of the table as it is")
-        names = [(write.target.node, branch + write.alias), *self._pinned(ctx, write.sources)]
-        text = replaced_names(text, names)
+        instead = self._sources.substitution(ctx, session, write.sources, title)
+        names = [(write.target.node, branch + write.alias), *instead.names]
+        text = replaced_names(statement.text, names)
         parsed = self._plans.parse(session, text, {})
         current = (self._lake.gateway.catalog, *statement.namespace)
         renamed = self._writes.parsed_write(parsed, session, current, title, text)
-        if renamed.target.identifier.sql != branch or _named(renamed) != _named(write):
+        if renamed.target.identifier.sql != branch:
             raise BadRequest(f"{title} cannot tell which table is changed: name it schema.table")
+        instead.expect_same(write.sources, renamed.sources, title)
         try:
             with translated(title):
                 analysed = self._plans.analyse(session, parsed)
         except SparkportError:
-            expect_resolvable(self._lake, self._plans, ctx, session, write.sources, title)
+            published = [each for each in renamed.sources if each.identifier not in instead.views]
+            expect_resolvable(self._lake, self._plans, ctx, session, published, title)
             raise
         read = [
             each
-            for each in self._writes.tables(analysed, title)
+            for each in self._writes.tables(analysed, title, instead.unpublished)
             if each != renamed.target.identifier
         ]
         expect_readable(ctx, self._lake, read, title)
-        self._expect_current(ctx, title, set(read) - {each.identifier for each in write.sources})
+        self._sources.expect_current(ctx, read, write.sources, title)
         ctx.report_query(given, [f"{each.catalog}.{each}" for each in read])
         return analysed
 
-    def _allowed(self, ctx: Context, statement: Statement, session: SparkSession) -> ParsedWrite:
+    def _with_values(self, session: SparkSession, statement: Statement) -> Statement:
+        """The statement with its values in place of its markers: its plan then has its places."""
+        text = self._plans.with_values(session, statement.text, statement.arguments)
+        return replace(statement, text=text, arguments={})
+
+    def _allowed(
+        self,
+        ctx: Context,
+        statement: Statement,
+        session: SparkSession,
+        made: Set[Identifier] = frozenset(),
+    ) -> ParsedWrite | ParsedCreation:
         title, text = statement.title, statement.text
         current = (self._lake.gateway.catalog, *statement.namespace)
         expect_readable(ctx, self._lake, (), title)
         parsed = self._plans.parse(session, text, statement.arguments)
+        if self._creates.is_creation(parsed):
+            creation = self._creates.parsed(parsed, session, current, title, text)
+            read = [each.identifier for each in creation.sources]
+            expect_readable(ctx, self._lake, read, title)
+            self._creations.expect_allowed(ctx, title, creation)
+            return creation
         write = self._writes.parsed_write(parsed, session, current, title, text)
         expect_readable(ctx, self._lake, [each.identifier for each in write.sources], title)
-        self._expect_writable(ctx, title, write)
+        self._expect_writable(ctx, title, write, made)
         return write
 
-    def _expect_writable(self, ctx: Context, title: str, write: ParsedWrite) -> None:
+    def _expect_writable(
+        self, ctx: Context, title: str, write: ParsedWrite, made: Set[Identifier]
+    ) -> None:
         target = write.target.identifier
         if target.catalog != self._lake.gateway.catalog:
             raise BadRequest(f"{title} changes tables of this lake only, not of {target.catalog}")
         for privilege in (Privilege.WRITE, *([Privilege.READ] if write.reads_target else [])):
             ctx.access.require(privilege, target.schema_name, target.name, whole=True)
+        if target in made:
+            return
         entry = self._lake.entry(target)
         if entry is None:
             raise NotFound(f"table {target} does not exist")
@@ -207,46 +272,6 @@ class RunStatements:
             raise NotWritable(
                 f"table {target} is not an Iceberg table: change it where it was made"
             )
-
-    def _pinned(self, ctx: Context, sources: Sequence[NamedRelation]) -> list[tuple[Any, str]]:
-        """Other SQL for the tables of which the caller's transaction reads another state."""
-        found = []
-        for each in sources:
-            other = None if each.is_dated else self._other_state(ctx, each.identifier)
-            if other is None:
-                continue
-            if other.snapshot is None:
-                raise Unsupported(
-                    f"the transaction has read table {each.identifier} when it had no rows, which "
-                    "Spark cannot read any more: begin another one"
-                )
-            sql = f"{each.identifier.sql} VERSION AS OF {other.snapshot.snapshot_id}"
-            found.append((each.node, sql))
-        return found
-
-    def _expect_current(self, ctx: Context, title: str, tables: Set[Identifier]) -> None:
-        """Refuse tables that only a view names, and of which the transaction reads another state.
-
-        Raises: Unsupported.
-        """
-        for table in tables:
-            if self._other_state(ctx, table) is not None:
-                raise Unsupported(
-                    f"{title} reads table {table} through a view, which does not see what the "
-                    "transaction sees of it: write the view's query in its place"
-                )
-
-    def _other_state(self, ctx: Context, identifier: Identifier) -> TableState | None:
-        """What the caller's transaction sees of a table, if that is not the present state."""
-        lake = self._lake
-        entry = lake.entry(identifier) if identifier.catalog == lake.catalog.name else None
-        if entry is None or entry.kind is not Kind.ICEBERG:
-            return None
-        collecting = lake.transactions.collecting(ctx)
-        reader = ctx.parent_transaction_id if collecting is None else collecting.id
-        current = lake.current(identifier)
-        seen = lake.transactions.seen(reader, current)
-        return None if seen.snapshot == current.snapshot else seen
 
 
 _NOT_WRITTEN = re.compile(rf"\.`?branch_{BRANCH_PREFIX}\w+`?| \(line \d+, position \d+\)$")
@@ -264,10 +289,6 @@ def _as_written() -> Iterator[None]:
         error.message = _NOT_WRITTEN.sub("", error.message)
         error.args = (error.message,)
         raise
-
-
-def _named(write: ParsedWrite) -> list[Identifier]:
-    return sorted((each.identifier for each in write.sources), key=str)
 
 
 def _expect_defaults(title: str, write: ParsedWrite, base: TableState) -> None:

@@ -21,7 +21,8 @@ from sparkport.catalog import (
 from sparkport.errors import BadRequest, LimitExceeded, PreconditionFailed
 from sparkport.spark.functions.pipelines import Done, as_statement, run_all
 from sparkport.spark.functions.query_arguments import markers
-from sparkport.spark.functions.run_statements import RunStatements, Statement
+from sparkport.spark.functions.run_statements import RunStatements
+from sparkport.spark.functions.statements import Statement
 from sparkport.spark.lake.lake import Lake
 
 __all__ = [
@@ -71,8 +72,9 @@ class SparkRun(TableFunction):
     def comment(self) -> str:
         return (
             "Has Spark run a statement that changes a table: INSERT INTO, INSERT OVERWRITE, "
-            "UPDATE, DELETE or MERGE INTO; a list of statements as one transaction. Values for "
-            "markers are passed as to spark_sql. Returns what was changed."
+            "UPDATE, DELETE or MERGE INTO; or that makes one from a query: CREATE [OR REPLACE] "
+            "TABLE AS; CREATE VIEW and DROP VIEW. A list of statements is one transaction. Values "
+            "for markers are passed as to spark_sql. Returns what was changed."
         )
 
     @property
@@ -84,8 +86,7 @@ class SparkRun(TableFunction):
 
     def schema_for_parameters(self, ctx: Context, parameters: Sequence[Any]) -> pa.Schema:
         """The columns of the report. Nothing is run, but the statements are checked."""
-        for each in self._given(parameters):
-            self._statements.expect_allowed(ctx, each)
+        self._statements.expect_all_allowed(ctx, self._given(parameters))
         return REPORT
 
     def execute(

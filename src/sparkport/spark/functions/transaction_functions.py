@@ -95,7 +95,7 @@ class LakeCommit(_TransactionFunction):
         with transaction.lock:
             self._expect_begun(transaction)
             transaction.collects = False
-            tables = ", ".join(sorted(map(str, transaction.pending)))
+            tables = ", ".join(map(str, transaction.changed))
             publish_transaction(self._lake, ctx, transaction)
         ctx.report_write(self.name, tables)
         return f"committed: {tables or 'nothing was changed'}"
@@ -116,7 +116,7 @@ class LakeRollback(_TransactionFunction):
         with transaction.lock:
             self._expect_begun(transaction)
             transaction.collects = False
-            tables = ", ".join(sorted(map(str, transaction.pending)))
+            tables = ", ".join(map(str, transaction.changed))
             roll_back(self._lake, transaction)
         ctx.report_write(self.name, tables)
         return f"rolled back: {tables or 'nothing was changed'}"

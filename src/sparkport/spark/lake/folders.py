@@ -52,10 +52,11 @@ _LONGEST = 60
 _VIEW = re.compile(r"/[^/]*\.metadata\.json(\.gz)?$")
 
 
-def new_folder(lake: Lake, identifier: Identifier) -> str | None:
+def new_folder(lake: Lake, identifier: Identifier, digits: str = "") -> str | None:
     """A folder for a new table; None where the catalog chooses it.
 
-    Names that users give are made safe first: `../..` is a name, too.
+    Its name ends with the digits, or with random ones. Names that users give are made safe first:
+    `../..` is a name, too.
     """
     warehouse = lake.catalog.warehouse
     if warehouse is None or lake.catalog.chooses_folders:
@@ -64,7 +65,7 @@ def new_folder(lake: Lake, identifier: Identifier) -> str | None:
         [
             warehouse,
             *map(_safe, identifier.namespace),
-            f"{_safe(identifier.name)}-{uuid.uuid4().hex[:16]}",
+            f"{_safe(identifier.name)}-{digits or uuid.uuid4().hex[:16]}",
         ]
     )
 

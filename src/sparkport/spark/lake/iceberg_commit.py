@@ -40,6 +40,8 @@ from sparkport.spark.lake.java_metadata import JavaMetadata
 from sparkport.spark.lake.kept_tables import KeptTable
 from sparkport.spark.lake.lake import Lake, WrittenMetadata
 from sparkport.spark.lake.outcomes import Expected, OutcomeUnknown, marked, was_made_despite
+from sparkport.spark.lake.shared_catalog import NewMetadata
+from sparkport.spark.lake.unpublished import Unpublished
 from sparkport.spark.lake.version_notes import history_to_keep
 from sparkport.spark.lake.version_timeline import HISTORY
 
@@ -240,23 +242,30 @@ def commit(draft: Draft, metadata: Any = None, forgotten: Set[int] = frozenset()
     return True
 
 
-def commit_together(changes: Sequence[tuple[Draft, Any]]) -> bool:
+def commit_together(changes: Sequence[tuple[Draft, Any]], made: Sequence[Unpublished] = ()) -> bool:
     """Make the changes of several tables, all or none; False when another writer was faster.
 
-    Each has the metadata to commit. The catalog must be one that `swaps_together`. Raises: as
-    `commit`, for all of them.
+    Each has the metadata to commit. The catalog must be one that `swaps_together`; with objects
+    that are `made` in the same moment, one that `creates_together`. Raises: as `commit`, for all of
+    them; AlreadyExists.
     """
-    lake = changes[0][0].lake
     proposed = [
-        (draft, _proposed(draft, _with_history(draft, marked(lake, draft.base, metadata))))
+        (draft, _proposed(draft, _with_history(draft, marked(draft.lake, draft.base, metadata))))
         for draft, metadata in changes
     ]
+    wanted: list[tuple[Identifier, NewMetadata]] = [
+        *((draft.identifier, each) for draft, each in proposed),
+        *((each.identifier, each.proposed()) for each in made),
+    ]
+    catalog = made[0].catalog if made else changes[0][0].lake.catalog
     try:
-        lake.catalog.swap_all([(draft.identifier, each) for draft, each in proposed])
+        catalog.swap_all(wanted)
     except BaseException as error:  # noqa: BLE001 - an interrupt, too, leaves it open
-        draft, first = proposed[0]  # what is true of one is true of all
         try:
-            return was_made_despite(error, lake, draft.state, Expected.of(first.after))
+            if not proposed:  # what is true of one is true of all
+                return made[0].was_made_despite(error)
+            draft, first = proposed[0]
+            return was_made_despite(error, draft.lake, draft.state, Expected.of(first.after))
         except OutcomeUnknown:
             for draft, _ in changes:
                 draft.is_unknown.set()

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from sparkport.errors import Conflict, Unsupported
 from sparkport.spark.iceberg.identifiers import Identifier
-from sparkport.spark.lake.directory import CatalogEntry, CatalogListing, Namespace
+from sparkport.spark.lake.directory import CatalogEntry, CatalogListing, Kind, Namespace
 
 __all__ = ["Beaten", "NewMetadata", "Refused", "SharedCatalog"]
 
@@ -43,12 +43,17 @@ class Refused(Exception):
 
 
 class NewMetadata(ABC):
-    """New metadata of a table, to be made its current ones."""
+    """New metadata of a table or a view, to be made its current ones."""
+
+    kind: ClassVar[Kind] = Kind.ICEBERG
+    """A table's, or a view's."""
+    is_removal: ClassVar[bool] = False
+    """Whether there are none, because the object is dropped."""
 
     @property
     @abstractmethod
     def before(self) -> str:
-        """Location of the metadata that these were made from; empty for a new table."""
+        """Location of the metadata that these were made from; empty for a new object."""
 
     @abstractmethod
     def write(self) -> str:
@@ -98,6 +103,11 @@ class SharedCatalog(ABC):
     @property
     def swaps_together(self) -> bool:
         """Whether `swap_all` can make changes of several tables visible at once."""
+        return False
+
+    @property
+    def creates_together(self) -> bool:
+        """Whether `swap_all` also takes new tables, new, changed and dropped views."""
         return False
 
     @property
@@ -183,8 +193,9 @@ class SharedCatalog(ABC):
     def swap_all(self, changes: Sequence[tuple[Identifier, NewMetadata]]) -> None:
         """Make swaps of different tables, all of them or none; nobody sees some without the others.
 
-        Raises: as `swap`, for all of them. Beaten names the table whose metadata are others.
-        Unsupported where the catalog does not have `swaps_together`.
+        A catalog that `creates_together` takes creations among them, and views. Raises: as `swap`,
+        for all of them. Beaten names the table whose metadata are others; AlreadyExists the new
+        object whose name is taken. Unsupported where the catalog does not have `swaps_together`.
         """
         raise Unsupported(
             f"the catalog of lake {self.name} cannot change several tables at once: change one "

@@ -42,6 +42,10 @@ _EXISTS = ("exists", "true")
 _OBJECT = "catalog_name = ? AND table_namespace = ? AND table_name = ?"
 _IS_TABLE = "(iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
 _IS_VIEW = "iceberg_type = 'VIEW'"
+_ADD = (
+    "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location,"
+    " previous_metadata_location, iceberg_type) VALUES (?, ?, ?, ?, NULL, ?)"
+)
 
 
 class Unanswered(CatalogFault):
@@ -105,6 +109,10 @@ class SqlCatalog(SharedCatalog):
     def swaps_together(self) -> bool:
         return True
 
+    @property
+    def creates_together(self) -> bool:
+        return True
+
     @abstractmethod
     def transact(self, change: Callable[[SqlSession], _Result]) -> _Result:
         """Run a function in a transaction, and commit it. It may be run again.
@@ -163,16 +171,9 @@ class SqlCatalog(SharedCatalog):
     def create(self, identifier: Identifier, metadata: NewMetadata) -> None:
         with translated(f"table {identifier}"):
             location = metadata.write()
-            row = (*self._key(identifier), location)
+            row = (*self._key(identifier), location, "TABLE")
             try:
-                self.transact(
-                    lambda session: session.execute(
-                        "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name,"
-                        " metadata_location, previous_metadata_location, iceberg_type)"
-                        " VALUES (?, ?, ?, ?, NULL, 'TABLE')",
-                        row,
-                    )
-                )
+                self.transact(lambda session: session.execute(_ADD, row))
             except self.duplicates as error:
                 metadata.remove(location)
                 raise AlreadyExists(f"table {identifier} exists already") from error
@@ -186,18 +187,15 @@ class SqlCatalog(SharedCatalog):
         changes = sorted(changes, key=lambda change: self._key(change[0]))
         written: list[str] = []
         is_swapped = False
+        added = ""
 
         def swap(session: SqlSession) -> None:
-            nonlocal is_swapped
+            nonlocal is_swapped, added
             is_swapped = False
             for (identifier, metadata), location in zip(changes, written, strict=True):
-                swapped = session.execute(
-                    "UPDATE iceberg_tables"
-                    " SET metadata_location = ?, previous_metadata_location = ?"
-                    f" WHERE {_OBJECT} AND metadata_location = ? AND {_IS_TABLE}",
-                    (location, metadata.before, *self._key(identifier), metadata.before),
-                ).rowcount
-                if not swapped:
+                if not (metadata.before or metadata.is_removal):
+                    added = str(identifier)
+                if not self._put(session, identifier, metadata, location):
                     raise Beaten(identifier, is_certain=True)
             is_swapped = True
 
@@ -213,10 +211,31 @@ class SqlCatalog(SharedCatalog):
                     metadata.remove(location)
             if isinstance(error, Beaten):
                 raise
+            if isinstance(error, self.duplicates):
+                raise AlreadyExists(f"{added} exists already") from error
             raise Refused from error
         for _, metadata in changes:
             metadata.remove_outdated()
         self._tell(*(identifier for identifier, _ in changes))
+
+    def _put(
+        self, session: SqlSession, identifier: Identifier, metadata: NewMetadata, location: str
+    ) -> bool:
+        """Write the row of an object; False when it is not as it was. Raises: `duplicates`."""
+        key, is_view = self._key(identifier), metadata.kind is Kind.VIEW
+        present = f"{_OBJECT} AND metadata_location = ? AND {_IS_VIEW if is_view else _IS_TABLE}"
+        if metadata.is_removal:
+            statement = f"DELETE FROM iceberg_tables WHERE {present}"
+            return bool(session.execute(statement, (*key, metadata.before)).rowcount)
+        if not metadata.before:
+            session.execute(_ADD, (*key, location, "VIEW" if is_view else "TABLE"))
+            return True
+        statement = (
+            "UPDATE iceberg_tables SET metadata_location = ?, previous_metadata_location = ?"
+            f" WHERE {present}"
+        )
+        values = (location, metadata.before, *key, metadata.before)
+        return bool(session.execute(statement, values).rowcount)
 
     def drop(self, entry: CatalogEntry) -> bool:
         statement = f"DELETE FROM iceberg_tables WHERE {_OBJECT} AND {_is_of_kind(entry)}"

@@ -18,6 +18,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,10 @@ class StagingArea:
         """
         return Staging(self, identifier, state)
 
+    def begin_new(self, identifier: Identifier) -> Staging:
+        """Begin a statement that makes a table or a view."""
+        return Staging(self, identifier, None, Heading(identifier, str(uuid.uuid4())))
+
     def prefix(self) -> str:
         """What names of branches must begin with, so that another server can remove them."""
         folder = self.folder_in_store()
@@ -135,8 +140,14 @@ class Staging:
     storage = StagingArea.storage
     """Holds the files in `folder`."""
 
-    def __init__(self, area: StagingArea, identifier: Identifier, state: TableState | None) -> None:
-        heading = Heading.of(identifier, state)
+    def __init__(
+        self,
+        area: StagingArea,
+        identifier: Identifier,
+        state: TableState | None,
+        heading: Heading | None = None,
+    ) -> None:
+        heading = heading or Heading.of(identifier, state)
         in_store = area.folder_in_store()
         self.identifier = identifier
         self._state = state
@@ -215,6 +226,14 @@ class Staging:
             self._journal.note([{WRITTEN_BY: self.id}])
         self.is_named_by_spark = True
 
+    def will_fill(self, folder: str) -> None:
+        """Have another server find a folder whose name ends with the statement's id.
+
+        Raises: LimitExceeded when the storage is full; PermissionDenied, PreconditionFailed.
+        """
+        with writing(self.identifier):
+            self._journal.note([{"folder": folder}])
+
     def expect_journal(self) -> None:
         """Raises: Conflict when this server was taken for dead, as after its machine hung."""
         if not self._journal.is_certain():
@@ -290,7 +309,7 @@ class _Journal(ABC):
 
     @abstractmethod
     def note(self, notes: Sequence[Mapping[str, str]]) -> None:
-        """Note files or branches. Raises: OSError, PreconditionFailed."""
+        """Note files, folders or branches. Raises: OSError, PreconditionFailed."""
 
     @abstractmethod
     def is_certain(self) -> bool:
@@ -333,7 +352,9 @@ class _NotesInStore(_Journal):
         self._heading = heading
 
     def note(self, notes: Sequence[Mapping[str, str]]) -> None:
-        self._folder.note(self._heading)
+        folders = tuple(each["folder"] for each in notes if "folder" in each)
+        is_known = bool(self._heading.places)
+        self._folder.note(self._heading if is_known else replace(self._heading, places=folders))
         branches = [each["branch"] for each in notes if "branch" in each]
         if not all(self._folder.server in branch for branch in branches):
             raise Conflict(

@@ -27,6 +27,7 @@ from sparkport.spark.lake.settings import LakeSettings
 if TYPE_CHECKING:
     from sparkport.spark.lake.changes import TableChange
     from sparkport.spark.lake.staging import Staging
+    from sparkport.spark.lake.unpublished import Unpublished
 
 __all__ = ["BRANCH_PREFIX", "Note", "Pending", "Transaction", "Transactions"]
 
@@ -80,6 +81,8 @@ class Transaction:
     travelled: frozenset[tuple[Identifier, int]] = frozenset()
     """Older snapshots of tables that were read."""
     pending: dict[Identifier, Pending] = field(default_factory=dict)
+    made: dict[Identifier, Unpublished] = field(default_factory=dict)
+    """Tables and views that it makes, replaces or drops."""
     planned: int = 0
     """How many streams were planned and not read to their end yet."""
     held: ExitStack | None = None
@@ -90,6 +93,11 @@ class Transaction:
     def branch(self) -> str:
         """The branch that has its changes until they are published."""
         return f"{BRANCH_PREFIX}{self.id}"
+
+    @property
+    def changed(self) -> list[Identifier]:
+        """What it has changed, and not published yet."""
+        return sorted({*self.pending, *self.made}, key=str)
 
     def expect_active(self) -> None:
         if self.state is not TransactionState.ACTIVE:
@@ -170,7 +178,7 @@ class Transactions:
                 raise NotFound(f"transaction {transaction_id} does not exist, or ended long ago")
             if transaction.state is TransactionState.ACTIVE:
                 transaction.state = state
-                transaction.seen, transaction.pending = {}, {}
+                transaction.seen, transaction.pending, transaction.made = {}, {}, {}
             self._move(transaction, self._known)
 
     def is_active(self, transaction_id: str | None) -> bool:

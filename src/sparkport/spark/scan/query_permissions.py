@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sparkport.catalog import Access, Context, Privilege
-from sparkport.errors import PermissionDenied
+from sparkport.errors import PermissionDenied, SparkportError
 from sparkport.spark.iceberg.identifiers import Identifier
-from sparkport.spark.scan.query_plans import relations_of
+from sparkport.spark.jvm.errors import translated
+from sparkport.spark.scan.query_plans import NamedRelation, QueryPlans, relations_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from sparkport.spark.lake.lake import Lake
 
-__all__ = ["expect_readable", "expect_served_whole", "expect_unrestricted", "unreadable"]
+__all__ = [
+    "expect_readable",
+    "expect_resolvable",
+    "expect_served_whole",
+    "expect_unrestricted",
+    "unreadable",
+]
 
 
 def expect_readable(ctx: Context, lake: Lake, tables: Iterable[Identifier], title: str) -> None:
@@ -44,6 +51,30 @@ def unreadable(title: str) -> PermissionDenied:
     return PermissionDenied(
         f"{title} asks for a table that you have no permission to read, or that is not there"
     )
+
+
+def expect_resolvable(
+    lake: Lake,
+    plans: QueryPlans,
+    ctx: Context,
+    session: SparkSession,
+    relations: Sequence[NamedRelation],
+    title: str,
+) -> None:
+    """Check that all that a query names exists and may be read, before showing an error.
+
+    Raises: PermissionDenied.
+    """
+    if ctx.access.everything:
+        return
+    for each in relations:
+        try:
+            with translated(title):
+                analysed = plans.analyse(session, each.node)
+                tables = plans.relations(analysed, title)
+        except SparkportError as error:
+            raise unreadable(title) from error
+        expect_readable(ctx, lake, tables, title)
 
 
 def expect_unrestricted(ctx: Context, lake: Lake, rows: DataFrame, identifier: Identifier) -> None:

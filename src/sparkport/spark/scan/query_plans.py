@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from sparkport.errors import BadRequest
@@ -25,6 +26,7 @@ __all__ = [
     "NamedRelation",
     "QueryPlans",
     "identifier_of",
+    "identifier_of_parts",
     "kind_of",
     "nodes_of",
     "relations_of",
@@ -171,18 +173,25 @@ class QueryPlans:
         return java_session.sessionState().executePlan(plan, self._without_commands).analyzed()
 
     def relations(
-        self, analysed: Any, title: str, also: Set[str] = frozenset()
+        self,
+        analysed: Any,
+        title: str,
+        also: Set[str] = frozenset(),
+        unpublished: Mapping[str, Identifier] = MappingProxyType({}),
     ) -> list[Identifier]:
         """The tables that an analysed query reads, also in subqueries, CTEs and views.
 
-        `also` are classes of nodes that it may have, which queries have not. Raises: BadRequest for
-        a plan that is not a query, or reads anything but tables of a catalog.
+        `also` are classes of nodes that it may have, which queries have not; `unpublished` are
+        tables that no catalog has yet, by the names that they have in the plan. Raises: BadRequest
+        for a plan that is not a query, or reads anything but tables of a catalog.
         """
         found: dict[Identifier, None] = {}
         for node in nodes_of(analysed, self._every_node):
             kind = kind_of(node)
             if kind in _RELATIONS:
                 identifier = _table(kind, node)
+                if identifier is None and kind == _DATA_SOURCE_V2:
+                    identifier = unpublished.get(str(node.table().name()))
                 if identifier is None:
                     raise BadRequest(
                         f"{title} reads tables and views only, no files or sources without a name"
@@ -193,6 +202,10 @@ class QueryPlans:
                     f"{title} reads only: {kind.rpartition('.')[2]} is nothing that a query may do"
                 )
         return list(found)
+
+    def nodes(self, plan: Any) -> Iterator[Any]:
+        """All nodes of a plan and of its subqueries."""
+        return nodes_of(plan, self._every_node)
 
     def rows(self, session: SparkSession, analysed: Any) -> DataFrame:
         """The rows of an analysed plan, which is not analysed again."""
@@ -236,8 +249,14 @@ def kind_of(node: Any) -> str:
 
 
 def identifier_of(node: Any, session: SparkSession, current: tuple[str, ...]) -> Identifier:
-    """The table that Spark will look for: a first name that is a catalog's means the catalog."""
-    parts = tuple(map(str, _each(node.multipartIdentifier())))
+    """The table that Spark will look for."""
+    return identifier_of_parts(tuple(map(str, _each(node.multipartIdentifier()))), session, current)
+
+
+def identifier_of_parts(
+    parts: tuple[str, ...], session: SparkSession, current: tuple[str, ...]
+) -> Identifier:
+    """What a name stands for: a first part that is a catalog's name means the catalog."""
     catalog, namespace = current[0], current[1:]
     if len(parts) == 1:
         return Identifier(catalog, namespace, parts[0])

@@ -11,10 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from sparkport.errors import BadRequest, Unsupported
 from sparkport.spark.iceberg.identifiers import Identifier, quoted
+from sparkport.spark.scan.create_plans import CREATING
 from sparkport.spark.scan.query_plans import (
     IDENTIFIER_CLAUSE,
     NamedRelation,
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ParsedWrite", "WritePlans", "replaced_names"]
 
-ALLOWED = "INSERT INTO, INSERT OVERWRITE, UPDATE, DELETE and MERGE INTO"
+ALLOWED = f"INSERT INTO, INSERT OVERWRITE, UPDATE, DELETE, MERGE INTO, {CREATING}"
 
 _LOGICAL = "org.apache.spark.sql.catalyst.plans.logical."
 _STATEMENTS: Mapping[str, str] = {
@@ -84,7 +86,7 @@ class WritePlans:
 
     def is_write(self, parsed: Any) -> bool:
         """Whether a parsed plan is a statement that changes a table."""
-        return kind_of(self._statement(parsed)) in _STATEMENTS
+        return kind_of(self.statement(parsed)) in _STATEMENTS
 
     def parsed_write(
         self, parsed: Any, session: SparkSession, current: tuple[str, ...], title: str, text: str
@@ -94,7 +96,7 @@ class WritePlans:
         `current` are the catalog and namespace for names without them. Raises: BadRequest for a
         statement that is not allowed, or that hides what it reads.
         """
-        root = self._statement(parsed)
+        root = self.statement(parsed)
         operation = _STATEMENTS.get(kind_of(root))
         if kind_of(root) == IDENTIFIER_CLAUSE:
             raise _unnamed(title)
@@ -156,19 +158,26 @@ class WritePlans:
             return False
         return any(name[-1].lower() == "default" for name in self._plans.names_in(root))
 
-    def _statement(self, parsed: Any) -> Any:
+    def statement(self, parsed: Any) -> Any:
+        """The node of the statement itself, without common tables."""
         plain = self._plans.without_common_tables(parsed)
         return plain.plan() if kind_of(plain) == _WITH_CTE else plain
 
-    def tables(self, analysed: Any, title: str) -> list[Identifier]:
+    def tables(
+        self,
+        analysed: Any,
+        title: str,
+        unpublished: Mapping[str, Identifier] = MappingProxyType({}),
+    ) -> list[Identifier]:
         """The tables that an analysed statement reads, also through views.
 
-        Raises: BadRequest for a plan that has anything but a change of one table and queries.
+        `unpublished` are tables that no catalog has yet (query_plans.py). Raises: BadRequest for a
+        plan that has anything but a change of one table and queries.
         """
         if kind_of(analysed) not in _WRITTEN:
             name = kind_of(analysed).rpartition(".")[2]
             raise Unsupported(f"{title} cannot do this: Spark makes {name} of the statement")
-        return self._plans.relations(analysed, title, _WRITTEN)
+        return self._plans.relations(analysed, title, _WRITTEN, unpublished)
 
 
 def replaced_names(text: str, names: Sequence[tuple[Any, str]]) -> str:

@@ -9,7 +9,7 @@ verified, under this server's locks, before the first is swapped; most catalogs 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -35,10 +35,12 @@ from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown
 from sparkport.spark.lake.staging import Staging
 from sparkport.spark.lake.transactions import Pending, Transaction
+from sparkport.spark.lake.unpublished import Unpublished
 from sparkport.spark.write.branches import remove_branch_files, without_branch
 from sparkport.spark.write.commit import add_rows, attempts, commit_change
 from sparkport.spark.write.data_files import write_held
 from sparkport.spark.write.keys import KeyCheck
+from sparkport.spark.write.new_objects import created_first, publish_each, settle
 from sparkport.spark.write.verify import verified
 
 __all__ = ["drop_branch", "publish", "publish_transaction", "roll_back"]
@@ -157,30 +159,27 @@ def publish_transaction(lake: Lake, ctx: Context, transaction: Transaction) -> N
 
 
 def _publish_all(lake: Lake, ctx: Context, transaction: Transaction) -> None:
-    identifiers = sorted(transaction.pending, key=str)
+    identifiers, wanted = sorted(transaction.pending, key=str), transaction.changed
+    made = list(transaction.made.values())
     with ExitStack() as locks:
-        for identifier in identifiers:
-            locks.enter_context(lake.locked(identifier))
+        for lock in (*identifiers, *sorted((each.lock for each in made), key=str)):
+            locks.enter_context(lake.locked(lock))
         checks = {
             each: KeyCheck(lake, transaction.pending[each].change, ctx.check)
             for each in identifiers
         }
         published: list[Identifier] = []
         try:
-            for _ in attempts(ctx, "a table of the transaction"):
-                _publish_more(lake, ctx, transaction, checks, published)
-                if not transaction.pending:
-                    return
+            with created_first(lake, transaction, published):
+                for _ in attempts(ctx, "a table of the transaction"):
+                    _publish_more(lake, ctx, transaction, checks, published)
+                    if not transaction.changed:
+                        return
         except SparkportError as error:
-            unknown = [
-                each
-                for each in identifiers
-                if each not in published and each not in transaction.pending
-            ]
-            if published or (unknown and transaction.pending):
-                raise _half(
-                    error, published, unknown, sorted(transaction.pending, key=str)
-                ) from error
+            waiting = transaction.changed
+            unknown = [each for each in wanted if each not in published and each not in waiting]
+            if published or (unknown and waiting):
+                raise _half(error, published, unknown, waiting) from error
             raise
 
 
@@ -191,14 +190,17 @@ def _publish_more(
     checks: Mapping[Identifier, KeyCheck],
     published: list[Identifier],
 ) -> None:
-    """Publish the pending tables, up to the first that another writer has changed meanwhile."""
+    """Publish what is pending, up to the first that another writer has changed meanwhile."""
     drafts: dict[Identifier, tuple[Draft, Any]] = {}
+    together = list(transaction.made.values()) if lake.catalog.creates_together else []
     try:
         for each in sorted(transaction.pending, key=str):
             drafts[each] = _draft(lake, ctx, transaction, each, checks[each])
-        if lake.catalog.swaps_together and len(drafts) > 1:
-            if _swapped_together(transaction, drafts):
-                published += drafts
+        if together or (lake.catalog.swaps_together and len(drafts) > 1):
+            if _swapped_together(transaction, drafts, together):
+                published += [*drafts, *(each.identifier for each in together)]
+                for made in together:
+                    settle(lake, transaction, made)
                 for each, (draft, _) in drafts.items():
                     _settle(lake, transaction, each, draft)
             return
@@ -207,6 +209,7 @@ def _publish_more(
                 return
             published.append(each)
             _settle(lake, transaction, each, draft)
+        publish_each(lake, transaction, list(transaction.made.values()), published)
     finally:
         _forget(lake, {each: drafts[each] for each in drafts if each not in published})
 
@@ -226,17 +229,21 @@ def _swapped(transaction: Transaction, identifier: Identifier, draft: Draft, met
 
 
 def _swapped_together(
-    transaction: Transaction, drafts: Mapping[Identifier, tuple[Draft, Any]]
+    transaction: Transaction,
+    drafts: Mapping[Identifier, tuple[Draft, Any]],
+    made: Sequence[Unpublished],
 ) -> bool:
-    """Publish several tables at once; False when another writer was faster with one of them."""
-    names = " and ".join(map(str, drafts))
+    """Publish several objects at once; False when another writer was faster with one of them."""
+    names = " and ".join(map(str, [*drafts, *(each.identifier for each in made)]))
     try:
-        with translated(f"tables {names}"):
-            return commit_together(list(drafts.values()))
+        with translated(names):
+            return commit_together(list(drafts.values()), made)
     except OutcomeUnknown as error:
         for identifier in drafts:
             for staging in transaction.pending.pop(identifier).stagings:
                 staging.leave()
+        for each in made:
+            transaction.made.pop(each.identifier).leave()
         raise OutcomeUnknown(
             f"the catalog did not say whether the changes of {names} were made, all or none: look "
             "at one of them before you try again"
@@ -314,7 +321,9 @@ def roll_back(lake: Lake, transaction: Transaction) -> None:
             _attempt_drop(lake, identifier, transaction.branch)
             for staging in pending.stagings:
                 staging.discard()
-        transaction.pending = {}
+        for made in transaction.made.values():
+            made.discard()
+        transaction.pending, transaction.made = {}, {}
         transaction.seen = {}
         lake.transactions.settled(transaction)
 
