@@ -179,7 +179,8 @@ class Model:
                 "(SELECT k, max(a) AS a, min(b) AS b, 'n' AS p FROM s WHERE k IS NOT NULL "
                 "GROUP BY k)",
                 "(SELECT k + 4 AS k, a, b, p FROM t WHERE k <> 5)",
-                "(WITH w AS (SELECT DISTINCT k FROM s) SELECT k, 7 AS a, 'w' AS b, 'm' AS p FROM w)",
+                "(WITH w AS (SELECT DISTINCT k FROM s) "
+                "SELECT k, 7 AS a, 'w' AS b, 'm' AS p FROM w)",
             ]
         )
 

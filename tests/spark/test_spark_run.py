@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.spark.lake_tables import create, find, folder, insert, values
+from tests.spark.running import run
 
 from sparkport.catalog import Constraints, Context
 from sparkport.errors import BadRequest, ConstraintViolation, NotFound, NotWritable, SparkportError
@@ -16,6 +17,8 @@ from sparkport.server import Server
 from sparkport.spark import LakeCatalog
 from sparkport.spark.lake.version_log import number_of
 from sparkport.testing import DuckDBClient, ServerError
+
+__all__ = ["run"]
 
 _COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 _KEY = Constraints(primary_key=("id",), not_null=("id",), checks=("(name <> 'bad')",))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def test_a_client_that_goes_away_leaves_nothing(lake, namespace, server, what):
     _wait(lambda: running(lake.spark) == 0, "Spark goes on")
     _wait(lambda: _files(lake, namespace) == before, "files are left")
     for name in ("t", "u"):
-        _wait(lambda name=name: _refs(lake, namespace, name) == {"main"}, "a branch is left")
+        _wait(partial(_has_only_main, lake, namespace, name), "a branch is left")
         assert sorted(values(find(lake, namespace, name), "id")) == [1, 2]
 
 
@@ -76,8 +77,8 @@ def _files(lake: LakeCatalog, namespace: str) -> set[Path]:
     return {path for place in places for path in place.rglob("data/*") if path.is_file()}
 
 
-def _refs(lake: LakeCatalog, namespace: str, name: str) -> set[str]:
-    return set(find(lake, namespace, name).state.metadata.refs)
+def _has_only_main(lake: LakeCatalog, namespace: str, name: str) -> bool:
+    return set(find(lake, namespace, name).state.metadata.refs) == {"main"}
 
 
 def _wait(condition: Callable[[], bool], otherwise: str) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from tests.spark.lake_tables import find, insert, values
-from tests.spark.test_spark_run import run, table
+from tests.spark.running import run
+from tests.spark.test_spark_run import table
 
 from sparkport.errors import Conflict, ConstraintViolation
 from sparkport.spark.care.expiry import expire, expiry_need
