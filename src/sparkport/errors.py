@@ -66,6 +66,12 @@ class SparkportError(Exception):
         self.message = message
         self.without_values = without_values
 
+    def replace(self, old: str, new: str) -> None:
+        """Put another text in the place of one in the message, such as the name that users know."""
+        self.message = self.message.replace(old, new)
+        self.without_values = self.without_values and self.without_values.replace(old, new)
+        self.args = (self.message,)
+
 
 class BadRequest(SparkportError):
     """The request is malformed, or asks for something that can never work."""

@@ -34,7 +34,7 @@ from sparkport.catalog.names import MAIN, folded, own_spellings
 from sparkport.engine.columns import default_of
 from sparkport.engine.constraints.compute import default_values
 from sparkport.engine.types import publishable_schema
-from sparkport.errors import AlreadyExists, BadRequest, NotFound, Unsupported
+from sparkport.errors import AlreadyExists, BadRequest, NotFound, SparkportError, Unsupported
 from sparkport.service import ddl
 from sparkport.service.calls import Call
 from sparkport.service.first_messages import first_schema
@@ -168,8 +168,10 @@ class _Ingest:
             count = self._insert(created, inside)
             self.ctx.check()
             self._exchange(inside, schema, name, fresh, old)
-        except BaseException:
+        except BaseException as error:
             self._drop(fresh)
+            if isinstance(error, SparkportError):
+                error.replace(fresh, name)
             raise
         self._drop(old)
         self.ctx.report_write("replace_table", f"{self.entered.registered.name}.{self.title}")

@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow as pa
 
 from sparkport.catalog import Constraints, Context, CreateTableOptions, OnConflict
+from sparkport.catalog.names import folded
 from sparkport.engine.alterations import new_table
 from sparkport.engine.columns import default_of
 from sparkport.engine.types import publishable_schema
-from sparkport.errors import AlreadyExists, NotFound, SparkportError, Unsupported
+from sparkport.errors import AlreadyExists, BadRequest, NotFound, SparkportError, Unsupported
 from sparkport.spark.ddl.names import expect_text, find_entry, name_lock
-from sparkport.spark.iceberg.definition import COMMENT_PROPERTY
+from sparkport.spark.iceberg.definition import COMMENT_PROPERTY, ICEBERGS_OWN
 from sparkport.spark.iceberg.identifiers import Identifier, quoted
 from sparkport.spark.iceberg.types.declared import (
     needs_decoding,
@@ -168,7 +169,16 @@ def draft_table(
     is_new: bool = True,
     layout: Layout | None = None,
 ) -> Any:
-    """An org.apache.iceberg.Transaction that creates or replaces a table. It is not committed."""
+    """An org.apache.iceberg.Transaction that creates or replaces a table. It is not committed.
+
+    Raises: BadRequest for names of columns that Iceberg keeps for itself.
+    """
+    for name in columns.names:
+        if folded(name) in ICEBERGS_OWN:
+            raise BadRequest(
+                f"table {identifier}: a column cannot be called {name}, which is Iceberg's own: "
+                "choose another name"
+            )
     stored, type_tags = stored_schema(columns)
     properties = {**_PROPERTIES, **lake.settings.table_properties}
     if layout is not None:

@@ -1,9 +1,10 @@
 """Statements in Spark SQL that change tables of the lake, run by Spark.
 
 Strategy: what a statement would touch is known and permitted before anything of it runs. It is
-parsed, and its tables are looked up in the grants. In its place it then gets the name of a working
-branch (write/spark_changes.py), is parsed and analysed again, and the tables that the analysis has
-found are looked up. What runs is that very plan.
+parsed, and its tables are looked up in the grants. It is analysed, and the tables that the
+analysis has found are looked up. Only then a working branch is made (write/spark_changes.py). Its
+name is put in the place of the table's, and the statement is parsed, analysed and looked up again.
+What runs is that very plan.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from sparkport.spark.functions.creations import Creations
 from sparkport.spark.functions.query_sessions import QuerySessions
 from sparkport.spark.functions.statements import Statement
 from sparkport.spark.functions.transaction_sources import TransactionSources
+from sparkport.spark.iceberg.definition import ICEBERGS_OWN
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.jvm.errors import translated
@@ -51,9 +53,6 @@ if TYPE_CHECKING:
 __all__ = ["RunStatements"]
 
 _SUMMARY = "spark.sql.iceberg.snapshot-property."
-_ICEBERGS_OWN = frozenset(
-    b"_row_id _last_updated_sequence_number _file _pos _spec_id _partition _deleted".split()
-)
 _PART_OF_SPARK = 0.9
 """How much of a statement is done when Spark has done its part; then it is checked."""
 
@@ -76,7 +75,7 @@ class RunStatements:
 
     def makes_objects(self, statement: Statement) -> bool:
         """Whether a statement makes or drops a table or a view. Raises: BadRequest."""
-        with translated(statement.title), self._sessions.opened(statement.namespace) as session:
+        with self._session(statement) as session:
             return self._creates.is_creation(
                 self._plans.parse(session, statement.text, statement.arguments)
             )
@@ -99,7 +98,7 @@ class RunStatements:
         """
         transaction = self._lake.transactions.collecting(ctx)
         made = {*made, *(() if transaction is None else transaction.made)}
-        with translated(statement.title), self._sessions.opened(statement.namespace) as session:
+        with self._session(statement) as session:
             return self._allowed(ctx, statement, session, made)
 
     def run(
@@ -119,16 +118,20 @@ class RunStatements:
         ):
             return write, self._make(ctx, statement, transaction)
 
+        def check(base: TableState) -> None:
+            _expect_defaults(statement.title, write, base)
+            _expect_columns(statement.title, write, base)
+            with _as_written(), self._session(statement) as session:
+                self._analysed(ctx, statement, session, base, target.sql)
+
         def run(
             base: TableState, branch: str, summary: Mapping[str, str], begin: Callable[[], None]
         ) -> None:
-            _expect_defaults(statement.title, write, base)
-            _expect_columns(statement.title, write, base)
             with _as_written():
                 self._run(ctx, statement, base, branch, summary, begin)
 
         return write, change_by_spark(
-            self._lake, ctx, SparkStatement(target, write.operation, write.assigned, run)
+            self._lake, ctx, SparkStatement(target, write.operation, write.assigned, check, run)
         )
 
     def _make(self, ctx: Context, statement: Statement, transaction: Transaction | None) -> Outcome:
@@ -136,7 +139,7 @@ class RunStatements:
         if transaction is None:
             raise Conflict(f"{statement.title}: the transaction ended meanwhile: run it again")
         title, current = statement.title, (self._lake.gateway.catalog, *statement.namespace)
-        with translated(title), self._sessions.opened(statement.namespace) as session:
+        with self._session(statement) as session:
             # Parsed anew: its nodes belong to the session.
             statement = self._with_values(session, statement)
             found = self._allowed(ctx, statement, session, transaction.made.keys())
@@ -164,7 +167,7 @@ class RunStatements:
     ) -> None:
         """Have Spark carry out a statement on a branch of its table."""
         title, lake = statement.title, self._lake
-        with translated(title), self._sessions.opened(statement.namespace) as session:
+        with self._session(statement) as session:
             for name, value in summary.items():
                 session.conf.set(f"{_SUMMARY}{name}", value)
             analysed = self._analysed(ctx, statement, session, base, branch)
@@ -186,6 +189,14 @@ class RunStatements:
         except BaseException:
             job.stop()  # else it might commit to the branch after the branch was removed
             raise
+
+    @contextmanager
+    def _session(self, statement: Statement) -> Iterator[SparkSession]:
+        with (
+            translated(statement.title),
+            self._sessions.opened(statement.namespace) as session,
+        ):
+            yield session
 
     def _analysed(
         self,
@@ -319,5 +330,5 @@ def _expect_columns(title: str, write: ParsedWrite, base: TableState) -> None:
     """
     columns = {folded(column.name) for column in base.definition.columns}
     for name in write.assigned or ():
-        if folded(name) in _ICEBERGS_OWN and folded(name) not in columns:
+        if folded(name) in ICEBERGS_OWN and folded(name) not in columns:
             raise NotFound(f"{title}: table {base.identifier} has no column {name}")

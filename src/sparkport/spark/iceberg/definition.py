@@ -27,6 +27,7 @@ __all__ = [
     "COMMENT_PROPERTY",
     "CONSTRAINTS_PROPERTY",
     "DEFAULTS_PROPERTY",
+    "ICEBERGS_OWN",
     "Definition",
     "constraints_property",
     "define",
@@ -37,6 +38,10 @@ CONSTRAINTS_PROPERTY = "sparkport.constraints"
 DEFAULTS_PROPERTY = "sparkport.defaults"
 COMMENT_PROPERTY = "comment"
 """Spark's own property for the comment of a table."""
+ICEBERGS_OWN = frozenset(
+    b"_row_id _last_updated_sequence_number _file _pos _spec_id _partition _deleted".split()
+)
+"""Columns that Iceberg gives every table, folded. Spark reads no table that has one of its own."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

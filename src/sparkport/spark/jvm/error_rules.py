@@ -100,6 +100,7 @@ STATES: dict[str, type[SparkportError]] = {
     "42": BadRequest,
     "P0": BadRequest,
     "53": LimitExceeded,
+    "54": LimitExceeded,
     "XX": CatalogFault,
 }
 """Errors by the first two characters of the SQLSTATE."""
@@ -271,6 +272,12 @@ RULES: Sequence[Rule] = (
         "{what}: Spark has not enough memory for this: ask for less at once, or give Spark more "
         "memory",
     ),
+    _rule(
+        "StackOverflowError",
+        LimitExceeded,
+        "{what}: it is too long, or nested too deeply, for Spark: write it in smaller parts",
+    ),
+    _rule("NumberFormatException", BadRequest, "{what}: a number is needed: {detail}"),
     _rule(
         "", LimitExceeded, "{what}: the result is too large for Spark's driver", r"maxResultSize"
     ),

@@ -47,11 +47,12 @@ _REFUSED = frozenset(
         *(*_LOCATED, "write.folder-storage.path", "location", "provider", "external", "owner"),
         *("format-version", "gc.enabled", "write.location-provider.impl", "is_managed_location"),
         *("write.delete.mode", "write.update.mode", "write.merge.mode", "comment"),
+        *("path", "io-impl", "schema.name-mapping.default", "write.spark.accept-any-schema"),
         *("write.metadata.delete-after-commit.enabled", "write.metadata.previous-versions-max"),
     }
 )
-"""Properties that Sparkport sets itself, or that would send files elsewhere."""
-_OWN = "sparkport."
+"""Properties that Sparkport sets itself, or that would send files elsewhere or break the rules."""
+_RESERVED = ("sparkport.", "spark.", "encryption.")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,7 +113,7 @@ class CreatePlans:
             return ParsedCreation(operation, target, if_exists=bool(root.ifExists()))
         if operation == "create view":
             return self._view(root, session, current, title)
-        sources = self._plans.named_in([root.query()], session, current, title, text)
+        sources = self._plans.named_in([root.query()], session, current, title)
         is_new = operation == "create table as"
         specified = root.tableSpec()
         _expect_clauses(title, root, specified)
@@ -202,7 +203,7 @@ def _properties(title: str, given: Any) -> dict[str, str]:
     found = {str(each._1()): str(each._2()) for each in _each(given)}
     for name in found:
         plain = name.lower().removeprefix("option.")
-        if plain in _REFUSED or plain.startswith((_OWN, "spark.")):
+        if plain in _REFUSED or plain.startswith(_RESERVED):
             raise BadRequest(
                 f"{title}: property {name} is the server's to set: leave it out of TBLPROPERTIES"
             )

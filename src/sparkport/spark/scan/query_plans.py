@@ -115,9 +115,12 @@ class QueryPlans:
         session: SparkSession,
         current: tuple[str, ...],
         title: str,
-        text: str,
+        text: str = "",
     ) -> list[NamedRelation]:
-        """As `named_relations`, for parts of a statement, without common tables."""
+        """As `named_relations`, for parts of a statement, without common tables.
+
+        `text` is empty where the whole is no query.
+        """
         found = []
         pending = [(plan, False) for plan in plans]
         while pending:
@@ -129,7 +132,7 @@ class QueryPlans:
                     raise _refused(
                         title,
                         text,
-                        f" reads only: write a SELECT without {part}, which is no part of a query",
+                        f": leave {part} out, which is no part of a query",
                     )
                 if kind == IDENTIFIER_CLAUSE:
                     named = self._identifier_clauses.apply(node)
@@ -163,6 +166,10 @@ class QueryPlans:
                 for each in _each(expression.collect(self._every_node)):
                     if kind_of(each) == _UNRESOLVED_COLUMN:
                         yield tuple(map(str, _each(each.nameParts())))
+
+    def is_query(self, parsed: Any) -> bool:
+        """Whether a parsed plan begins as queries do; its parts may be anything."""
+        return kind_of(self.without_common_tables(parsed)) in _PARSED
 
     def analyse(self, session: SparkSession, plan: Any) -> Any:
         """The plan with all names resolved. Commands in it are not run.
@@ -355,7 +362,7 @@ def _refused(title: str, text: str, otherwise: str) -> BadRequest:
     word = next(
         (word.upper() for word in re.findall(r"[A-Za-z]+", _without_comments(text))), "this"
     )
-    if word in _BEGIN_QUERIES:
+    if not text or word in _BEGIN_QUERIES:
         return BadRequest(f"{title}{otherwise}")
     return BadRequest(f"{title} reads only, and this is a {word} statement: write a SELECT")
 

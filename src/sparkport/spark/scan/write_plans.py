@@ -28,7 +28,7 @@ from sparkport.spark.scan.query_plans import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ParsedWrite", "WritePlans", "replaced_names"]
+__all__ = ["ALLOWED", "ParsedWrite", "WritePlans", "described", "replaced_names"]
 
 ALLOWED = f"INSERT INTO, INSERT OVERWRITE, UPDATE, DELETE, MERGE INTO, {CREATING}"
 
@@ -102,8 +102,7 @@ class WritePlans:
             raise _unnamed(title)
         if operation is None:
             raise BadRequest(
-                f"{title} takes {ALLOWED}, and this is {_described(text)}; queries are for "
-                "spark_sql"
+                f"{title} takes {ALLOWED}, and this is {described(text)}; queries are for spark_sql"
             )
         columns: tuple[str, ...] | None = None
         assigned: tuple[str, ...] | None = ()
@@ -138,7 +137,7 @@ class WritePlans:
             raise BadRequest(f"{title}: a table takes no options here: leave WITH (…) out")
         reads += _each(root.subqueries())
         plain = [self._plans.without_common_tables(each) for each in reads]
-        sources = self._plans.named_in(plain, session, current, title, text)
+        sources = self._plans.named_in(plain, session, current, title)
         named = NamedRelation(identifier_of(target, session, current), target)
         alias = "" if has_alias else f" AS {quoted(named.identifier.name)}"
         return ParsedWrite(
@@ -204,7 +203,8 @@ def _unnamed(title: str) -> BadRequest:
     return BadRequest(f"{title}: name the table that is changed as schema.table")
 
 
-def _described(text: str) -> str:
+def described(text: str) -> str:
+    """What a statement is, by its first word: "a DROP statement"."""
     plain = re.sub(r"--[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
     words = [word.upper() for word in re.findall(r"[A-Za-z]+", plain)]
     if not words:

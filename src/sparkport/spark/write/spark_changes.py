@@ -65,6 +65,8 @@ class SparkStatement:
     """insert, overwrite, update, delete or merge"""
     assigned: tuple[str, ...] | None
     """The columns that are changed in rows that are there; None for all."""
+    check: Callable[[TableState], None]
+    """Raises what is wrong with it, before anything is written. It gets the state that it reads."""
     run: Callable[[TableState, str, Mapping[str, str], Callable[[], None]], None]
     """Has Spark carry it out.
 
@@ -117,6 +119,7 @@ def _change(lake: Lake, ctx: Context, statement: SparkStatement) -> Outcome:
             f"rows of table {base.identifier} have no ids, so that Spark's changes of them cannot "
             "be checked: set its property format-version to 3, and insert a row"
         )
+    statement.check(base)
     staging = lake.staging.begin(base.identifier, base)
     branch = f"{BRANCH_PREFIX}{staging.id}"
     # What it reads is not forgotten, also before and after there is a branch.
