@@ -42,6 +42,7 @@ class DuckCatalog(ListedCatalog, SqlCatalog, TransactionManager):
         """The trace id of each analysis, and the text."""
         self.executed: list[str] = []
         self.closed = threading.Event()
+        self.marker_type: pa.DataType = pa.string()
         self._lock = threading.Lock()
         self._cursors: dict[str, duckdb.DuckDBPyConnection] = {}
         self._states: dict[str, TransactionState] = {}
@@ -134,7 +135,8 @@ class DuckStatement(SqlStatement):
 
     @property
     def parameters(self) -> pa.Schema:
-        return pa.schema([(str(number + 1), pa.string()) for number in range(self._markers)])
+        kind = self._catalog.marker_type
+        return pa.schema([(str(number + 1), kind) for number in range(self._markers)])
 
     def rows(self, ctx: Context) -> RecordReader:
         assert self._schema is not None

@@ -58,7 +58,7 @@ def test_tables_are_filtered_by_pattern_and_can_bring_their_arrow_schema(client)
     assert found.column("table_name").to_pylist() == ["old_orders", "orders"]
     assert set(found.column("table_type").to_pylist()) == {"TABLE"}
     arrow_schema = pa.ipc.read_schema(pa.py_buffer(found.column("table_schema")[0].as_py()))
-    assert arrow_schema.names == ["id", "rowid"]
+    assert arrow_schema.names == ["id"]
 
 
 def test_without_include_schema_there_is_none(client):

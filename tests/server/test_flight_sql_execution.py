@@ -363,3 +363,25 @@ def test_a_catalog_that_runs_sql_says_so(raw):
     assert [given[number] for number in (3, 4, 8, 9, 10, 11, 563)] == [
         *(False, True, 1, True, True, True, True)
     ]
+    assert [given[number] for number in (501, 502, 504, 507)] == [False, False, '"', 3]
+    assert [given[number] for number in (522, 528, 538, 540, 572)] == [3, 6, 7, 3, True]
+
+
+def test_the_isolation_of_transactions_is_a_bigint_which_jdbc_wants(raw):
+    asked = descriptor("CommandGetSqlInfo").serialize()
+    info = flight.FlightInfo.deserialize(raw.call("GetFlightInfo", asked)[0])
+    table = raw.get(info.endpoints[0].ticket.ticket).table.combine_chunks()
+    at = table["info_name"].to_pylist().index(562)
+    value = table["value"].chunk(0)[at]
+
+    assert (value.as_py(), value.value.type) == (3, pa.int64())
+
+
+def test_markers_of_times_are_announced_in_milliseconds_which_jdbc_writes_anyway(raw, catalog):
+    catalog.marker_type = pa.timestamp("us", "UTC")
+    (answer,) = raw.action(
+        "CreatePreparedStatement",
+        command("ActionCreatePreparedStatementRequest", (1, "SELECT a FROM t WHERE b = ?")),
+    )
+    markers = unwrapped(answer, "ActionCreatePreparedStatementResult")[3]
+    assert pa.ipc.read_schema(pa.py_buffer(markers)).types == [pa.timestamp("ms", "UTC")]

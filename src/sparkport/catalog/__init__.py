@@ -61,7 +61,7 @@ from sparkport.catalog.scan import (
     SchemaRequest,
     TimePoint,
 )
-from sparkport.catalog.sql import SqlCatalog, SqlStatement, TableInsert, TableRead
+from sparkport.catalog.sql import SqlCatalog, SqlDialect, SqlStatement, TableInsert, TableRead
 from sparkport.catalog.statistics import ColumnStatistics, StatisticsTable
 from sparkport.catalog.transactions import TransactionManager, TransactionState
 from sparkport.catalog.write import (
@@ -136,6 +136,7 @@ __all__ = [
     "Schema",
     "SchemaRequest",
     "SqlCatalog",
+    "SqlDialect",
     "SqlStatement",
     "Stability",
     "StagedTable",

@@ -10,7 +10,21 @@ import pyarrow as pa
 from sparkport.catalog.context import Context
 from sparkport.catalog.scan import RecordReader
 
-__all__ = ["SqlCatalog", "SqlStatement", "TableInsert", "TableRead"]
+__all__ = ["SqlCatalog", "SqlDialect", "SqlStatement", "TableInsert", "TableRead"]
+
+
+@dataclass(frozen=True, slots=True)
+class SqlDialect:
+    """What drivers and the programs above them must know to write statements."""
+
+    identifier_quote: str = '"'
+    """What stands around names that are no plain words."""
+    nulls_are_smallest: bool = False
+    """Whether ORDER BY takes NULL for smaller than all values. Otherwise it comes last."""
+    creates_schemas: bool = False
+    """Whether schemas are created and dropped by statements."""
+    creates_tables: bool = False
+    """Whether tables are created, with columns and types, and dropped by statements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +99,11 @@ class SqlCatalog(ABC):
 
     Called from many threads at once.
     """
+
+    @property
+    def dialect(self) -> SqlDialect:
+        """The kind of SQL that it runs. All kinds have joins, subqueries, GROUP BY and UNION."""
+        return SqlDialect()
 
     @abstractmethod
     def analyse_sql(

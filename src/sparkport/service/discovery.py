@@ -172,11 +172,7 @@ def _table_rows(
         for published in _tables(service, ctx, registered, schema):
             if request.wants_table(published.table.name):
                 row = (registered.name, schema_name, published.table.name, _TABLE)
-                yield (
-                    (*row, described_schema(published.arrow_schema))
-                    if request.include_schema
-                    else row
-                )
+                yield (*row, described_schema(published.columns)) if request.include_schema else row
 
 
 def _tables(

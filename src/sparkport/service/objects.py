@@ -106,6 +106,12 @@ class PublishedTable:
         return names if self.rowid_index is None else names[:-1]
 
     @property
+    def columns(self) -> pa.Schema:
+        """The Arrow schema without the row id: what statements of SQL can name."""
+        index = self.rowid_index
+        return self.arrow_schema if index is None else self.arrow_schema.remove(index)
+
+    @property
     def rowid_name(self) -> str | None:
         """The table's own name of its row id."""
         index = self.rowid_index

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparkport.catalog import Catalog, DynamicCatalog, SqlCatalog, TransactionManager
+from sparkport.catalog import Catalog, DynamicCatalog, SqlCatalog, SqlDialect, TransactionManager
 
 __all__ = ["Capabilities", "capabilities_of", "sql_info"]
 
@@ -19,7 +19,8 @@ __all__ = ["Capabilities", "capabilities_of", "sql_info"]
 class Capabilities:
     """What can be done with the catalog that statements run in."""
 
-    runs_sql: bool = False
+    dialect: SqlDialect | None = None
+    """Of the SQL that the catalog runs; None if it runs none."""
     has_transactions: bool = False
     creates_tables: bool = False
 
@@ -27,7 +28,7 @@ class Capabilities:
 def capabilities_of(catalog: Catalog) -> Capabilities:
     """What a catalog can do, by the contracts that it implements."""
     return Capabilities(
-        isinstance(catalog, SqlCatalog),
+        catalog.dialect if isinstance(catalog, SqlCatalog) else None,
         isinstance(catalog, TransactionManager),
         isinstance(catalog, DynamicCatalog),
     )
@@ -37,13 +38,11 @@ def capabilities_of(catalog: Catalog) -> Capabilities:
 def sql_info(capabilities: Capabilities) -> Mapping[int, tuple[str, Any]]:
     """By number, ascending: the member of the answer's union, and the value.
 
-    All numbers that Flight SQL defines are there. Of the dialect it says only what is true of every
-    catalog: what is supported depends on who runs the SQL. Of names it says what DuckDB does with
-    them.
+    All numbers that Flight SQL defines are there. Of catalogs that run no SQL it says what DuckDB
+    does with names and NULLs, since DuckDB runs the SQL on them.
     """
-    writes = any(
-        (capabilities.runs_sql, capabilities.has_transactions, capabilities.creates_tables)
-    )
+    runs_sql, dialect = capabilities.dialect is not None, capabilities.dialect or SqlDialect()
+    writes = any((runs_sql, capabilities.has_transactions, capabilities.creates_tables))
     infos: dict[int, tuple[str, Any]] = {}
 
     def say(member: str, values: Mapping[int, Any]) -> None:
@@ -54,19 +53,27 @@ def sql_info(capabilities: Capabilities) -> Mapping[int, tuple[str, Any]]:
         dict.fromkeys(_FLAGS, False)
         | dict.fromkeys(_TRUE_FLAGS, True)
         | {_READ_ONLY: not writes, _BULK_INGESTION: writes}
-        | dict.fromkeys(_SQL_FLAGS, capabilities.runs_sql)
+        | dict.fromkeys(_SQL_FLAGS, runs_sql)
         | dict.fromkeys(_TRANSACTION_FLAGS, capabilities.has_transactions)
-        | dict.fromkeys(_DDL_FLAGS, capabilities.runs_sql and capabilities.creates_tables),
+        | {_CREATES_SCHEMAS: dialect.creates_schemas, _CREATES_TABLES: dialect.creates_tables},
     )
-    transactions = {_TRANSACTIONS: int(capabilities.has_transactions)}
-    say("int32_bitmask", dict.fromkeys(_NUMBERS, 0) | _CHOICES | transactions)
-    say("bigint_value", dict.fromkeys(_LIMITS, 0))
+    numbers = dict.fromkeys(_NUMBERS, 0) | _CHOICES
+    numbers[_NULL_ORDER] = 1 if dialect.nulls_are_smallest else 3
+    numbers |= _SQL_NUMBERS if runs_sql else {}
+    has_transactions = capabilities.has_transactions
+    numbers |= {_TRANSACTIONS: int(has_transactions), _ISOLATIONS: has_transactions << _ISOLATION}
+    say("int32_bitmask", numbers)
+    # The isolation is a bigint because the proto's uint32 is no member of the union, and JDBC's
+    # driver reads it as one.
+    isolation = _ISOLATION if has_transactions else 0
+    say("bigint_value", dict.fromkeys(_LIMITS, 0) | {_DEFAULT_ISOLATION: isolation})
     say("string_list", {number: [] for number in _WORDS})
     say("int32_to_int32_list_map", {_CONVERSIONS: []})
     own_version = import_module(
         "sparkport"
     ).__version__  # not by `import`: the package's names reach into all layers
-    say("string_value", {0: "Sparkport", 1: own_version, 2: pa.__version__, **_TEXTS})
+    texts = {0: "Sparkport", 1: own_version, 2: pa.__version__, _QUOTE: dialect.identifier_quote}
+    say("string_value", texts | _TEXTS)
     return dict(sorted(infos.items()))
 
 
@@ -75,12 +82,13 @@ def _ranges(*bounds: tuple[int, int]) -> Iterable[int]:
 
 
 _READ_ONLY, _BULK_INGESTION = 3, 10
-_SQL_FLAGS = (4, 9)
-"""Runs SQL; cancels queries."""
+_SQL_FLAGS = (4, 9, 515, 516, 518, 520, 521, 523, 539, 572)
+"""Runs SQL; cancels queries; has aliases, NULL + NULL, expressions in ORDER BY and columns that
+are not selected, LIKE … ESCAPE, correlated subqueries; takes many rows of parameters at once.
+"""
 _TRANSACTION_FLAGS = (11, 563)
 """Transactions, and ingestion in them."""
-_DDL_FLAGS = (501, 502)
-"""Creates schemas and tables by SQL."""
+_CREATES_SCHEMAS, _CREATES_TABLES = 501, 502
 _TRANSACTIONS = 8
 """Whether BeginTransaction works: 0 no, 1 yes, and 2 would be savepoints too."""
 _TRUE_FLAGS = (524, 532)
@@ -89,15 +97,12 @@ _FLAGS = _ranges(
     (5, 5),  # Substrait plans
     (500, 500),  # creates catalogs
     (506, 506),
-    (515, 516),
-    (518, 521),
-    (523, 523),
+    (519, 519),  # names of tables in a query must differ from those of all tables
     (527, 527),
     (536, 537),
-    (539, 539),
     (556, 556),
     (565, 566),
-    (572, 576),
+    (573, 576),
 )
 _NUMBERS = _ranges(
     (100, 101),
@@ -107,17 +112,24 @@ _NUMBERS = _ranges(
     (533, 535),
     (538, 538),
     (540, 540),
-    (562, 562),
-    (564, 564),
     (567, 571),
 )
-_CHOICES = {503: 1, 505: 1, 507: 3}
-"""Names, quoted or not, are compared without regard to case; NULLs are sorted last."""
+_CHOICES = {503: 1, 505: 1}
+"""Names, quoted or not, are compared without regard to case."""
+_NULL_ORDER = 507
+_SQL_NUMBERS = {522: 0b11, 528: 0b110, 538: 0b111, 540: 0b11}
+"""GROUP BY of any columns; full outer joins; subqueries in comparisons, EXISTS and IN; UNION and
+UNION ALL.
+"""
+_DEFAULT_ISOLATION, _ISOLATIONS = 562, 564
+_ISOLATION = 3
+"""REPEATABLE_READ: a transaction reads one snapshot of each table."""
 _LIMITS = _ranges((541, 555), (557, 561))
 """Zero stands for no limit, or an unknown limit."""
 _WORDS = range(508, 513)
 _CONVERSIONS = 517
-_TEXTS = {6: None, 7: None, 504: '"', 513: "", 514: "", 529: "schema", 530: "", 531: "catalog"}
-"""No versions of Substrait; the quote of names; no escape in patterns, no special characters; the
-words for schemas, procedures and catalogs.
+_QUOTE = 504
+_TEXTS = {6: None, 7: None, 513: "", 514: "", 529: "schema", 530: "", 531: "catalog"}
+"""No versions of Substrait; no escape in patterns, no special characters in names; the words for
+schemas, procedures and catalogs.
 """

@@ -160,7 +160,21 @@ def prepare(service: Service, call: Call, request: StatementRequest) -> Iterator
     entered = enter(service, call, prepared.catalog, prepared.transaction)
     statement = _analyse(entered, prepared.text, None)
     handle = encode_handle(prepared, service.signer)
-    yield encode_prepared(handle, statement.arrow_schema, statement.parameters)
+    yield encode_prepared(handle, statement.arrow_schema, _announced(statement.parameters))
+
+
+def _announced(markers: pa.Schema) -> pa.Schema:
+    """The columns of markers, with all times in milliseconds.
+
+    JDBC's driver writes milliseconds into whatever unit is announced. Clients may send other units.
+    """
+
+    def announced(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_timestamp(kind):
+            return pa.timestamp("ms", kind.tz)
+        return pa.time32("ms") if pa.types.is_time(kind) else kind
+
+    return pa.schema([field.with_type(announced(field.type)) for field in markers])
 
 
 def close(service: Service, call: Call, request: PreparedRequest) -> Iterator[bytes]:

@@ -18,6 +18,7 @@ from sparkport.catalog import (
     DynamicCatalog,
     Schema,
     SqlCatalog,
+    SqlDialect,
     SqlStatement,
     TransactionManager,
     TransactionState,
@@ -196,6 +197,10 @@ class LakeCatalog(VersionedCatalog, DynamicCatalog, SqlCatalog, TransactionManag
                 f"schema {name} has functions of the server only, and cannot be dropped"
             )
         schemas.drop_schema(self._lake, name, options)
+
+    @property
+    def dialect(self) -> SqlDialect:
+        return SqlDialect(identifier_quote="`", nulls_are_smallest=True)
 
     def analyse_sql(
         self, ctx: Context, text: str, parameters: pa.RecordBatch | None = None

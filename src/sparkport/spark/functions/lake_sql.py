@@ -79,7 +79,8 @@ class LakeSql:
             columns = assigned_markers(parsed)
             if not is_change and not self._plans.is_query(parsed):
                 raise BadRequest(
-                    f"{_TITLE} may be a query, or {ALLOWED}, and this is {described(text)}"
+                    f"{_TITLE} may be a query, or {ALLOWED}, and this is {described(text)}: ATTACH "
+                    "this server in DuckDB for other statements, or write one of these"
                 )
         if plain is not None:
             return _Plain(plain)
