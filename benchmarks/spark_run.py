@@ -66,7 +66,7 @@ def _make_tables(server: Running, spark: Rival, rows: int) -> None:
     people = f"SELECT id AS number, concat('name ', id) AS name FROM range({_people(rows)})"
     _make(spark, "people", f"AS {people}")
     changed = _changed(rows)
-    for turn in range(_TURNS):
+    for turn in range(_TURNS + 1):
         # Half of the rows are there, spread over the table; the others are new.
         numbers = f"""SELECT if(id % 2 = 0, id * {rows // changed} + {turn},
             {rows} + {turn * changed} + id) AS number FROM range({changed})"""
@@ -116,7 +116,7 @@ def _make(spark: Rival, name: str, query: str) -> float:
 
 
 def _merge(server: Running, spark: Rival, rows: int) -> Line:
-    changed, turns = _changed(rows), iter(range(_TURNS))
+    changed, turns = _changed(rows), iter(range(_TURNS + 1))
     statement = "MERGE INTO bench.s.{table} AS t " + _MERGE
     with _client(server) as client:
 
@@ -130,7 +130,7 @@ def _merge(server: Running, spark: Rival, rows: int) -> Line:
                 spark.run("collect", theirs)[0],
             )
 
-        took = [both() for _ in range(_TURNS)]
+        took = [both() for _ in range(_TURNS + 1)][1:]
     return compared_seconds(
         f"spark_run: MERGE of {_short(changed)} rows into {_short(rows)} with a PRIMARY KEY, "
         "checked, against Spark's MERGE unchecked",
