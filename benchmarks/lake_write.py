@@ -23,7 +23,14 @@ from benchmarks.rivals import Rival, start_rival
 from sparkport.spark.jvm.session.source import LakeSource
 from sparkport.testing import DuckDBClient
 
-__all__ = ["insert_of_one", "run", "update_of_few"]
+__all__ = [
+    "compared_seconds",
+    "in_turns",
+    "insert_of_one",
+    "run",
+    "update_of_few",
+    "watched",
+]
 
 _ROUNDS = 3
 _INSERTED = 5_000_000
@@ -53,11 +60,11 @@ def _insert(server: Running, spark: Rival, folder: Path) -> Line:
     statement = (
         f"INSERT INTO bench.s.sink_of_spark SELECT * FROM parquet.`{folder / 'source.parquet'}`"
     )
-    took = _in_turns(
+    took = in_turns(
         lambda: seconds(lambda: _send(server, "sink", batches, "insert")),
         lambda: spark.run("collect", statement)[0],
     )
-    return _compared(
+    return compared_seconds(
         "INSERT of 5 M rows × 7 columns by a Flight client, against Spark's INSERT … SELECT",
         took,
         0.8,
@@ -100,8 +107,8 @@ def update_of_few(server: Running, spark: Rival, folder: Path, rows: int) -> Lin
             )
             return spark.run("collect", _merge(path, "UPDATE SET t.quantity = s.quantity"))[0]
 
-        took = _in_turns(ours, theirs)
-    return _compared(
+        took = in_turns(ours, theirs)
+    return compared_seconds(
         "UPDATE of 10 rows in 20 M, end to end, against Spark's MERGE with broadcast", took, 0.35
     )
 
@@ -132,8 +139,8 @@ def _many(
         action = "DELETE" if operation == "delete" else "UPDATE SET t.amount = s.amount"
         return spark.run("collect", _merge(path, action))[0]
 
-    took = _in_turns(ours, theirs)
-    return _compared(
+    took = in_turns(ours, theirs)
+    return compared_seconds(
         f"{operation.upper()} of 1 M rows in 20 M, against Spark's MERGE from staged Parquet",
         took,
         1.3,
@@ -148,7 +155,7 @@ def _merge(source: Path, action: str) -> str:
 
 def _memory(server: Running) -> Line:
     batches = made_rows(_INSERTED).combine_chunks().to_batches(max_chunksize=_BATCH) * 2
-    with _watched(server) as peak:
+    with watched(server) as peak:
         _send(server, "sink", batches, "insert")
     above = peak()
     return Line(
@@ -160,7 +167,7 @@ def _memory(server: Running) -> Line:
 
 
 @contextmanager
-def _watched(server: Running) -> Iterator[Callable[[], float]]:
+def watched(server: Running) -> Iterator[Callable[[], float]]:
     """How far memory rises above what it is now."""
 
     def used() -> float:
@@ -194,11 +201,15 @@ def _send(server: Running, table: str, batches: list[pa.RecordBatch], operation:
         raise RuntimeError(f"the {operation} was not answered")
 
 
-def _in_turns(ours: Callable[[], float], theirs: Callable[[], float]) -> list[tuple[float, float]]:
-    return [(ours(), theirs()) for _ in range(_ROUNDS + 1)][1:]
+def in_turns(
+    ours: Callable[[], float], theirs: Callable[[], float], rounds: int = _ROUNDS
+) -> list[tuple[float, float]]:
+    """The seconds of two competitors that run in turns, after a round to warm up."""
+    return [(ours(), theirs()) for _ in range(rounds + 1)][1:]
 
 
-def _compared(what: str, took: list[tuple[float, float]], target: float) -> Line:
+def compared_seconds(what: str, took: list[tuple[float, float]], target: float) -> Line:
+    """The line of two that took so many seconds each round."""
     ratio = statistics.median(mine / theirs for mine, theirs in took)
     mine, theirs = (statistics.median(each[index] for each in took) for index in (0, 1))
     return Line(what, f"{ratio:.2f} ({mine:.2f} : {theirs:.2f} s)", f"≤ {target}", ratio <= target)

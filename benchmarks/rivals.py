@@ -162,6 +162,34 @@ def _pyiceberg_append(source: LakeSource) -> dict[str, Callable[[str], float]]:
     return {"append": append}
 
 
+def _pyiceberg_upsert(source: LakeSource) -> dict[str, Callable[[str], float]]:
+    """PyIceberg that upserts rows, in a catalog of its own beside the lake."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    folder = source.folder.parent / "pyiceberg"
+    folder.mkdir()
+    catalog = SqlCatalog("own", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
+    catalog.create_namespace("s")
+    table = catalog.create_table("s.t", made_rows(1).schema)
+
+    def make(count: str) -> float:
+        table.append(made_rows(int(count)))
+        return float(count)
+
+    def upsert(given: str) -> float:
+        rows, changed, turn = map(int, given.split())
+        half = changed // 2
+        there = [place * (rows // half) + turn + 1 for place in range(half)]
+        new = range(rows + turn * half, rows + (turn + 1) * half)
+        wanted = made_rows(changed).set_column(0, "id", pa.array([*there, *new], pa.int64()))
+        result = table.upsert(wanted, ["id"])
+        if (result.rows_updated, result.rows_inserted) != (half, half):
+            raise RuntimeError(f"PyIceberg says {result}")
+        return float(wanted.nbytes)
+
+    return {"make": make, "upsert": upsert}
+
+
 def main() -> None:
     """Answer commands until there are no more."""
     source = LakeSource(**json.loads(sys.stdin.readline()))
@@ -170,6 +198,7 @@ def main() -> None:
         "connect": _connect,
         "pyiceberg": _pyiceberg,
         "pyiceberg_append": _pyiceberg_append,
+        "pyiceberg_upsert": _pyiceberg_upsert,
     }
     commands = kinds[sys.argv[1]](source)
     print("ready", flush=True)
