@@ -67,6 +67,8 @@ class TransactionSources:
         self._lake = lake
         self._sessions = sessions
         self._plans = plans
+        java_session: Any = lake.spark._jsparkSession
+        self._manager = java_session.sessionState().catalogManager()
         self._source = lake.gateway.jvm.org.apache.iceberg.spark.source
         self._relations = (
             lake.gateway.jvm.org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation
@@ -74,8 +76,10 @@ class TransactionSources:
 
     def relation(self, table: Any) -> Any:
         """The node of a plan for an org.apache.iceberg.Table that no catalog has."""
-        nothing = self._lake.gateway.jvm.scala.Option.apply(None)
-        return self._relations.create(self._source.SparkTable(table), nothing, nothing)
+        # The catalog has the functions that partitions need, such as bucket. There is no name.
+        options, manager = self._lake.gateway.jvm.scala.Option, self._manager
+        catalog = options.apply(manager.catalog(self._lake.gateway.catalog))
+        return self._relations.create(self._source.SparkTable(table), catalog, options.apply(None))
 
     def substitution(
         self,
