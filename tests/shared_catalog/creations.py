@@ -94,7 +94,7 @@ class CreatesTogetherContract(SwapsTogetherContract):
         assert (caught.value.identifier, caught.value.is_certain) == (identifier, True)
         assert _all(catalog) == before
 
-    def test_a_view_is_not_taken_for_a_table(
+    def test_a_table_is_not_changed_or_dropped_as_a_view(
         self, catalog: SharedCatalog, handles: Handles, tmp_path: Path
     ) -> None:
         made = handles.table(catalog, "t")

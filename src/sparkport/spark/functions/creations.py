@@ -97,7 +97,7 @@ class Creations:
                 "make them in Spark"
             )
         entry = self._present(transaction, parsed)
-        if entry is None and (parsed.operation == "drop view" or not parsed.creates):
+        if entry is None and not parsed.creates:
             if parsed.if_exists:
                 return Outcome()
             what = "view" if parsed.is_view else "table"

@@ -213,8 +213,8 @@ class TransactionSources:
         hidden: set[Identifier] = set()
         if transaction is not None and transaction.made:
             hidden = self._plans.aliases(plan) & transaction.made.keys()
-        present = {table for table, snapshot in self._plans.snapshots(plan) if snapshot is None}
-        hidden |= {each for each in present - hidden if self._other_state(ctx, each) is not None}
+        present = self._plans.present(plan) - hidden
+        hidden |= {each for each in present if self._other_state(ctx, each) is not None}
         if hidden:
             raise Unsupported(
                 f"{title} reads {min(map(str, hidden))} through a view, which does not see what "

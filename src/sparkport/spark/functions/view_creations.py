@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from sparkport.catalog import Context
@@ -10,7 +11,6 @@ from sparkport.spark.ddl.new_views import NewView, ViewDefinition
 from sparkport.spark.functions.created_columns import schema_text
 from sparkport.spark.functions.statements import Statement
 from sparkport.spark.functions.transaction_sources import TransactionSources
-from sparkport.spark.iceberg.types.java_spelling import loaded_schema
 from sparkport.spark.lake.directory import CatalogEntry
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.scan.create_plans import ParsedCreation
@@ -56,14 +56,15 @@ class ViewCreations:
             )
         renamed = rows.toDF(*parsed.aliases) if parsed.aliases else rows
         plan = renamed._jdf.queryExecution().analyzed()
-        schema = loaded_schema(schema_text(self._lake.gateway, identifier, plan))
-        for field, comment in zip(schema.fields, parsed.column_comments, strict=False):
-            field.doc = comment
+        columns = json.loads(schema_text(self._lake.gateway, identifier, plan))
+        for field, comment in zip(columns["fields"], parsed.column_comments, strict=False):
+            if comment:
+                field["doc"] = comment
         iceberg = self._lake.gateway.jvm.org.apache.iceberg
         definition = ViewDefinition(
             parsed.text,
             statement.namespace,
-            iceberg.SchemaParser.fromJson(schema.model_dump_json()),
+            iceberg.SchemaParser.fromJson(json.dumps(columns)),
             rows.columns,
             {**parsed.properties, **({_COMMENT: parsed.comment} if parsed.comment else {})},
         )

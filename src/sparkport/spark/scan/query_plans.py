@@ -203,16 +203,15 @@ class QueryPlans:
                 )
         return list(found)
 
-    def snapshots(self, analysed: Any) -> Iterator[tuple[Identifier, int | None]]:
-        """Iceberg tables of a catalog that a query reads, each with the snapshot it is to read.
-
-        None is the present one.
-        """
-        for node in nodes_of(analysed, self._every_node):
-            if (kind := kind_of(node)) == _DATA_SOURCE_V2:
-                identifier, table = _table(kind, node), node.table()
-                if identifier is not None and kind_of(table) == _ICEBERG:
-                    yield identifier, table.snapshotId()
+    def present(self, analysed: Any) -> set[Identifier]:
+        """The tables of which an analysed query reads the present version, also through views."""
+        nodes = nodes_of(analysed, self._every_node)
+        undated = [
+            node
+            for node in nodes
+            if kind_of(node) == _DATA_SOURCE_V2 and node.timeTravelSpec().isEmpty()
+        ]
+        return {each for node in undated if (each := _table(_DATA_SOURCE_V2, node)) is not None}
 
     def aliases(self, analysed: Any) -> set[Identifier]:
         """The tables and views of catalogs that an analysed query names, and its views name."""
@@ -325,7 +324,6 @@ IDENTIFIER_CLAUSE = "org.apache.spark.sql.catalyst.analysis.PlanWithUnresolvedId
 _TIME_TRAVEL = "org.apache.spark.sql.catalyst.analysis.RelationTimeTravel"
 _TIME_TRAVEL_SQL = "TIMESTAMP AS OF"
 _DATA_SOURCE_V2 = "org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation"
-_ICEBERG = "org.apache.iceberg.spark.source.SparkTable"
 _ALIAS = "org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias"
 _HIVE = "org.apache.spark.sql.catalyst.catalog.HiveTableRelation"
 _RELATIONS = frozenset(
