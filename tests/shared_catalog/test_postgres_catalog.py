@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from tests.parts.postgres import Database, PostgresServer
-from tests.shared_catalog.contract import SwapsTogetherContract, names, present
+from tests.shared_catalog.contract import names, present
+from tests.shared_catalog.creations import CreatesTogetherContract
 from tests.shared_catalog.postgres_handles import PostgresHandles
 
 from sparkport.errors import (
@@ -36,7 +37,7 @@ def handles(database: Database, tmp_path: Path) -> Iterator[PostgresHandles]:
     handles.close()
 
 
-class TestPostgresCatalog(SwapsTogetherContract):
+class TestPostgresCatalog(CreatesTogetherContract):
     def test_another_process_is_seen_and_sees(
         self, catalog: PostgresCatalog, handles: PostgresHandles
     ) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from tests.shared_catalog.contract import Handles, SwapsTogetherContract, names, present
+from tests.shared_catalog.contract import Handles, names, present
+from tests.shared_catalog.creations import CreatesTogetherContract
 from tests.shared_catalog.text_metadata import TextMetadata
 
 from sparkport.errors import AlreadyExists, CatalogFault, Conflict
@@ -60,7 +61,7 @@ def writer(handles: _Handles, impatient: None) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-class TestSqliteCatalog(SwapsTogetherContract):
+class TestSqliteCatalog(CreatesTogetherContract):
     def test_another_process_is_seen_and_sees(
         self, catalog: SqliteCatalog, handles: _Handles
     ) -> None:

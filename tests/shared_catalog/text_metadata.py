@@ -5,7 +5,9 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
+from sparkport.spark.lake.directory import Kind
 from sparkport.spark.lake.shared_catalog import NewMetadata
 
 
@@ -33,3 +35,21 @@ class TextMetadata(NewMetadata):
 
     def publish(self) -> None:
         raise NotImplementedError("there is no JVM")
+
+
+class TextViewMetadata(TextMetadata):
+    """A file for a view."""
+
+    kind: ClassVar[Kind] = Kind.VIEW
+
+
+class NoViewMetadata(TextViewMetadata):
+    """What a view has that is dropped."""
+
+    is_removal: ClassVar[bool] = True
+
+    def write(self) -> str:
+        return ""
+
+    def remove(self, location: str) -> None:
+        """Nothing was written."""

@@ -37,6 +37,7 @@ PLACES = {
     "done": ("sparkport.spark.lake.staging", "Staging.done"),
     "branch": ("sparkport.spark.write.spark_changes", "_make_branch"),
     "spark": ("sparkport.spark.functions.run_statements", "run_named"),
+    "filled": ("sparkport.spark.functions.table_creations", "run_named"),
     "found": ("sparkport.spark.write.spark_changes", "_found_on"),
     "checked": ("sparkport.spark.write.spark_changes", "_checked"),
     "piece": ("sparkport.spark.functions.pipelines", "_done"),

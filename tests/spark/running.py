@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 from tests.spark.lake_tables import find, folder
+from tests.spark.places import path_of
 
 from sparkport.catalog import Context, ScanOptions
 from sparkport.spark import LakeCatalog
+from sparkport.spark.ddl.new_tables import NewTable
+from sparkport.spark.lake.liveness import FILES
 from sparkport.spark.lake.version_log import number_of
 
-__all__ = ["Run", "Runner", "run", "runner"]
+__all__ = ["Run", "Runner", "all_files", "created_meanwhile", "run", "runner"]
 
 Run = Callable[..., list[dict[str, Any]]]
 
@@ -24,9 +27,30 @@ def run(lake: LakeCatalog, namespace: str) -> Run:
     return Runner(lake, namespace)
 
 
+@pytest.fixture
+def created_meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], None]:
+    """Have something happen once, after Spark has filled a new table and before that is added."""
+    waiting: list[Callable[[], Any]] = []
+    counted = NewTable.counted
+
+    def happen_first(made: NewTable, since: int = 0) -> tuple[int, int]:
+        if waiting:
+            waiting.pop()()
+        return counted(made, since)
+
+    monkeypatch.setattr(NewTable, "counted", happen_first)
+    return waiting.append
+
+
 def runner(lake: LakeCatalog, namespace: str) -> Run:
     """A function that runs a statement, or a list of them, and returns the reports."""
     return Runner(lake, namespace)
+
+
+def all_files(lake: LakeCatalog) -> set[Path]:
+    """All files below the warehouse, those of journals of statements included."""
+    found = path_of(lake._lake.catalog.warehouse or "").rglob("*")
+    return {path for path in found if path.is_file() and path.name not in FILES}
 
 
 class Runner:

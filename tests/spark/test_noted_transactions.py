@@ -16,7 +16,8 @@ from sparkport.service.settings import Limits
 from sparkport.spark.iceberg.table_state import States, TableState
 from sparkport.spark.lake import transactions as module
 from sparkport.spark.lake.settings import LakeSettings
-from sparkport.spark.lake.transactions import Note, Transactions
+from sparkport.spark.lake.transaction import Note
+from sparkport.spark.lake.transactions import Transactions
 
 
 class Clock:

@@ -84,6 +84,9 @@ class LakeSchema(DynamicSchema):
         if entry is None:
             return None
         self._expect_one(ctx, alike)
+        transaction = self._lake.transactions.find(ctx.transaction_id)
+        if transaction is not None:
+            transaction.expect_published(entry.identifier)
         table = self._table(entry)
         if not isinstance(table, LakeTable):
             return table

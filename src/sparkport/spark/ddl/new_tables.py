@@ -8,11 +8,13 @@ All data files are in a folder of their own, whose name ends with the statement'
 a new table, or one inside the data of a table that is replaced. It is noted before anything is
 written, so that another server removes it if this one dies.
 
-If another writer has changed a table that is to be replaced, the same files are put on a new draft.
+If another writer has changed a table that is to be replaced, the same files are put on a new draft;
+but not if they were computed from the rows of that table, which are others now.
 """
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.table.snapshots import Operation
 
 from sparkport.catalog import Constraints, CreateTableOptions
 from sparkport.errors import AlreadyExists, Conflict, SparkportError
@@ -36,7 +39,7 @@ from sparkport.spark.lake.unpublished import Unpublished
 from sparkport.spark.lake.version_log import number_of
 from sparkport.spark.lake.version_timeline import VERSION
 
-__all__ = ["NewTable"]
+__all__ = ["NewTable", "has_rows_of"]
 
 _DATA_PATH = "write.data.path"
 
@@ -54,10 +57,12 @@ class NewTable(Unpublished):
         columns: pa.Schema,
         comment: str,
         layout: Layout,
+        read: TableState | None = None,
     ) -> None:
         """Drafts the table. Nothing is written yet, but the folder is noted.
 
-        Raises: what Iceberg says about the columns and partitions, and what `Staging` raises.
+        `read` is the state that the query reads of the table that it replaces. Raises: what Iceberg
+        says about the columns and partitions, and what `Staging` raises.
         """
         self.identifier = identifier
         self.catalog = lake.catalog
@@ -69,6 +74,7 @@ class NewTable(Unpublished):
         self._comment = comment
         self._layout = layout
         self._state = replaced
+        self._read = read
         self.staging = (
             lake.staging.begin_new(identifier)
             if replaced is None
@@ -80,6 +86,9 @@ class NewTable(Unpublished):
         self._summary: dict[str, str] = {}
         self._inserts = 0
         self._is_left = False
+        self._guard = threading.Lock()
+        self._is_filling = False
+        self._is_discarded = False
         with translated(f"table {identifier}"):
             self._transaction = self._drafted()
             self._place = self._folder or f"{self._data_path()}/{self.staging.id}"
@@ -112,17 +121,32 @@ class NewTable(Unpublished):
 
     @contextmanager
     def filling(self) -> Iterator[Any]:
-        """The org.apache.iceberg.Table that Spark appends to, inside of the block."""
-        if self._folder is not None:
-            yield self._transaction.table()
-        else:
-            properties = {} if self._state is None else self._state.metadata.properties
-            self._set_data_path(self._place)
-            try:
+        """The org.apache.iceberg.Table that Spark appends to, inside of the block.
+
+        Meanwhile it cannot be published. If it is discarded, the block ends with a Conflict.
+        """
+        with self._guard:
+            self._is_filling = True
+        try:
+            if self._folder is not None:
                 yield self._transaction.table()
-            finally:
-                self._set_data_path(properties.get(_DATA_PATH))
-        self._inserts += 1
+            else:
+                properties = {} if self._state is None else self._state.metadata.properties
+                self._set_data_path(self._place)
+                try:
+                    yield self._transaction.table()
+                finally:
+                    self._set_data_path(properties.get(_DATA_PATH))
+            self._inserts += 1
+        finally:
+            with self._guard:
+                self._is_filling = False
+            if self._is_discarded:
+                self._remove()
+        if self._is_discarded:
+            raise Conflict(
+                f"the transaction that makes {self.identifier} ended meanwhile: run it again"
+            )
 
     def _set_data_path(self, path: str | None) -> None:
         update = self._transaction.updateProperties()
@@ -130,7 +154,7 @@ class NewTable(Unpublished):
 
     def read_table(self) -> Any:
         """An org.apache.iceberg.Table as it is now. Unlike the transaction's, it can be scanned."""
-        operations = self._transaction.underlyingOps().temp(self._metadata())
+        operations = self._operations.temp(self._metadata())
         return self._lake.gateway.jvm.org.apache.iceberg.BaseTable(operations, self.token)
 
     def _metadata(self) -> Any:
@@ -161,15 +185,44 @@ class NewTable(Unpublished):
     # ---------------------------------------------------------------------------------- publishing
 
     def proposed(self) -> JavaMetadata:
+        if self._is_filling:
+            raise Conflict(
+                f"another statement of the transaction inserts into {self.identifier}: wait for it"
+            )
         self._expect_place()
         with translated(f"table {self.identifier}"):
             base = self._base(self._transaction)
             now = None if self.is_new else self._lake.current(self.identifier)
+            if now is not None and self._read is not None and not has_rows_of(now, self._read):
+                raise Conflict(
+                    f"table {self.identifier}, which the statement reads and replaces, was changed "
+                    "by somebody else at the same time; nothing was changed: run it again"
+                )
             is_moved = now is not None and str(base.metadataFileLocation()) != now.metadata_location
             if is_moved or self._inserts > 1:
                 self._redraft(now)
             self.staging.expect_journal()
-            return proposed_table(self._lake, self._transaction, self._base(self._transaction))
+            if now is None:
+                return proposed_table(self._lake, self._transaction)
+            return self._replacement()
+
+    def _replacement(self) -> JavaMetadata:
+        """Metadata that are swapped only for those that they were made from.
+
+        Iceberg's own transaction would replace whatever is there, and forget what others did.
+        """
+        iceberg, operations = self._lake.gateway.jvm.org.apache.iceberg, self._operations
+        base, after = operations.current(), self._metadata()
+
+        def commit() -> None:
+            operations.commit(base, after)
+
+        return JavaMetadata(iceberg, self._transaction.table().io(), base, after, commit)
+
+    @property
+    def _operations(self) -> Any:
+        """The org.apache.iceberg.TableOperations that the draft was made with."""
+        return self._transaction.underlyingOps()
 
     def _expect_place(self) -> None:
         """Raises: AlreadyExists, NotFound when others have made or dropped the table meanwhile."""
@@ -250,9 +303,17 @@ class NewTable(Unpublished):
         )
 
     def withdraw(self) -> None:
+        self._lake.changed(self.identifier)
         entry = self._lake.entry(self.identifier)
-        if entry is not None:
-            self.catalog.drop(entry)
+        if entry is None:
+            return
+        there, own = self._lake.current(self.identifier).metadata, self._metadata()
+        snapshots = {int(each.snapshotId()) for each in own.snapshots()}
+        if str(there.table_uuid) != str(own.uuid()) or not snapshots.issuperset(
+            each.snapshot_id for each in there.snapshots
+        ):
+            raise Conflict(f"table {self.identifier} was changed by others already, and stays")
+        self.catalog.drop(entry)
 
     def settle(self) -> None:
         self.staging.done()
@@ -264,6 +325,13 @@ class NewTable(Unpublished):
     def discard(self) -> None:
         if self._is_left:
             return
+        with self._guard:
+            self._is_discarded = True
+            if self._is_filling:
+                return  # the statement that fills it will see it
+        self._remove()
+
+    def _remove(self) -> None:
         table = self._transaction.table()
         try:
             folders.remove_folder(table, self._place)
@@ -288,3 +356,19 @@ class NewTable(Unpublished):
                     io.deleteFile(str(path))
 
         self._lake.attempt("metadata of a table that was not made", partial(remove))
+
+
+def has_rows_of(now: TableState, before: TableState) -> bool:
+    """Whether a table still has the rows of an earlier state, maybe in other files."""
+    if now.metadata.table_uuid != before.metadata.table_uuid:
+        return False
+    wanted = None if before.snapshot is None else before.snapshot.snapshot_id
+    found = now.snapshot
+    while found is not None and found.snapshot_id != wanted:
+        if found.summary is None or found.summary.operation is not Operation.REPLACE:
+            return False
+        parent = found.parent_snapshot_id
+        found = None if parent is None else now.metadata.snapshot_by_id(parent)
+        if found is None:
+            return False  # it was forgotten, and so is what has happened
+    return (found is None) == (wanted is None)

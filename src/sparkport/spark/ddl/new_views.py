@@ -6,6 +6,7 @@ import logging
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -79,10 +80,16 @@ class _View(Unpublished):
             raise error.__cause__ or error
         if isinstance(error, SparkportError) and not isinstance(error, CatalogFault):
             raise error
+        if self._is_there():
+            return True
         raise OutcomeUnknown(
             f"the catalog did not say whether view {self.identifier} was changed: look before you "
             "try again"
         ) from error
+
+    def _is_there(self) -> bool:
+        """Whether the catalog certainly has what was proposed. Never raises."""
+        return False
 
     def withdraw(self) -> None:
         """Nothing to do: views are published last."""
@@ -101,6 +108,7 @@ class NewView(_View):
         super().__init__(lake, identifier, replaced)
         self.definition = definition
         self.staging = lake.staging.begin_new(identifier)
+        self._location = ""
         self._folder = folders.new_folder(lake, identifier, self.staging.id)
 
     def proposed(self) -> NewMetadata:
@@ -108,7 +116,8 @@ class NewView(_View):
         with translated(f"view {self.identifier}"):
             base = None if known is None else self._loaded().operations().current()
             after = self._metadata(base)
-        location = f"{after.location()}/metadata/{_number(known):05}-{uuid.uuid4()}.metadata.json"
+        file = f"{_number(known):05}-{uuid.uuid4()}.metadata.json"
+        self._location = location = f"{after.location()}/metadata/{file}"
         if known is None and self._folder is not None:
             self.staging.will_fill(self._folder)
         return _ViewMetadata(
@@ -117,6 +126,13 @@ class NewView(_View):
             location,
             str(self._package.ViewMetadataParser.toJson(after)),
         )
+
+    def _is_there(self) -> bool:
+        with suppress(SparkportError):
+            self._lake.changed(self.identifier)
+            entry = self._lake.entry(self.identifier)
+            return entry is not None and entry.location == self._location != ""
+        return False
 
     @property
     def _package(self) -> Any:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from sparkport.catalog import Context, TransactionState
+from sparkport.errors import SparkportError
 from sparkport.spark.functions.run_statements import RunStatements
 from sparkport.spark.functions.statements import Statement
 from sparkport.spark.iceberg.identifiers import Identifier
@@ -47,9 +49,10 @@ def run_all(
     Raises: what a statement raises, when nothing of any of them is left, and nothing has changed.
     """
     is_single = len(given) == 1 and not statements.makes_objects(given[0])
-    if is_single or lake.transactions.collecting(ctx) is not None:
-        return [_done(statements, ctx, each) for each in given]
-    return _all_or_none(lake, statements, ctx, given)
+    with lake.transactions.running(ctx):
+        if is_single or lake.transactions.collecting(ctx) is not None:
+            return [_done(statements, ctx, each) for each in given]
+        return _all_or_none(lake, statements, ctx, given)
 
 
 def as_statement(lake: Lake, ctx: Context) -> Context:
@@ -67,14 +70,19 @@ def _all_or_none(
     within = replace(ctx.with_transaction(transaction.id), parent_transaction_id=None)
     ended = TransactionState.ABORTED
     try:
-        done = [_done(statements, within, each) for each in given]
+        with transactions.running(within):
+            done = [_done(statements, within, each) for each in given]
         changed = transaction.changed
         publish_transaction(lake, within, transaction)
         ended = TransactionState.COMMITTED
     finally:
         roll_back(lake, transaction)
         transactions.end(transaction.id, ended)
-    versions = {each: _published(lake, ctx, each) for each in changed}
+    versions: dict[Identifier, int | None] = {}
+    for each in changed:
+        # It is published, whatever happens now: somebody may have dropped it already.
+        with suppress(SparkportError):
+            versions[each] = _published(lake, ctx, each)
     return [
         replace(each, outcome=replace(each.outcome, version=versions.get(each.target)))
         for each in done

@@ -113,7 +113,7 @@ class Queries:
             analysed, tables = self._sources.checked(
                 ctx, session, parsed, relations, instead, title
             )
-            self._sources.expect_current(ctx, tables, relations, title)
+            self._sources.expect_current(ctx, analysed, title)
             rows, arrow_schema = presented(self._plans.rows(session, analysed))
         refuse_unsupported(arrow_schema, title)
         return Query(title, rows, arrow_schema, named, tables)

@@ -26,6 +26,7 @@ from sparkport.errors import (
     NotWritable,
     SparkportError,
 )
+from sparkport.spark.functions.awaited_jobs import run_job
 from sparkport.spark.functions.creations import Creations
 from sparkport.spark.functions.query_sessions import QuerySessions
 from sparkport.spark.functions.statements import Statement
@@ -36,10 +37,9 @@ from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.jvm.named_writes import run_named
 from sparkport.spark.jvm.refused_rows import refused_rows
-from sparkport.spark.jvm.relay.jobs import start_job
 from sparkport.spark.lake.directory import Kind
 from sparkport.spark.lake.lake import Lake
-from sparkport.spark.lake.transactions import BRANCH_PREFIX, Transaction
+from sparkport.spark.lake.transaction import BRANCH_PREFIX, Transaction
 from sparkport.spark.scan.create_plans import CreatePlans, ParsedCreation
 from sparkport.spark.scan.query_permissions import expect_readable, expect_resolvable
 from sparkport.spark.scan.query_plans import QueryPlans
@@ -67,7 +67,7 @@ class RunStatements:
         self._writes = WritePlans(self._plans)
         self._creates = CreatePlans(self._plans)
         self._sources = TransactionSources(lake, self._sessions, self._plans)
-        self._creations = Creations(lake, self._plans, self._sources)
+        self._creations = Creations(lake, self._plans, self._creates, self._sources)
 
     def is_change(self, parsed: Any) -> bool:
         """Whether a parsed plan changes, makes or drops something, and is no query."""
@@ -153,8 +153,7 @@ class RunStatements:
                     raise BadRequest(f"{title}: write the name of the table as it is")
                 return self._writes.statement(parsed), again
 
-            made = transaction.made[found.target.identifier]
-            return self._creations.insert(ctx, statement, found, made, session, read_again)
+            return self._creations.insert(ctx, transaction, statement, found, session, read_again)
 
     def _run(
         self,
@@ -177,18 +176,7 @@ class RunStatements:
             with refused_rows(base.identifier.name):
                 run_named(session, analysed, summary[STATEMENT])
 
-        job = start_job(lake.spark.sparkContext, ctx, title, act)
-        ctx.on_cancel(job.cancel)
-
-        def meanwhile() -> None:
-            lake.relay.make_room()
-            ctx.report_progress(_PART_OF_SPARK * job.fraction())
-
-        try:
-            job.result(meanwhile=meanwhile)
-        except BaseException:
-            job.stop()  # else it might commit to the branch after the branch was removed
-            raise
+        run_job(lake, ctx, title, act, _PART_OF_SPARK)
 
     @contextmanager
     def _session(self, statement: Statement) -> Iterator[SparkSession]:
@@ -233,7 +221,7 @@ class RunStatements:
             if each != renamed.target.identifier
         ]
         expect_readable(ctx, self._lake, read, title)
-        self._sources.expect_current(ctx, read, write.sources, title)
+        self._sources.expect_current(ctx, analysed, title)
         ctx.report_query(given, [f"{each.catalog}.{each}" for each in read])
         return analysed
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from sparkport.catalog import Context, FunctionSignature, ScalarFunction, Stability
 from sparkport.errors import BadRequest, PreconditionFailed
 from sparkport.spark.lake.lake import Lake
-from sparkport.spark.lake.transactions import Transaction
+from sparkport.spark.lake.transaction import Transaction
 from sparkport.spark.write.publish import publish_transaction, roll_back
 
 __all__ = ["transaction_functions"]

@@ -8,7 +8,7 @@ catalog, but a secret name, by which the permissions find the name that it will 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.lake.directory import Kind
 from sparkport.spark.lake.lake import Lake
-from sparkport.spark.lake.transactions import Transaction
+from sparkport.spark.lake.transaction import Transaction
 from sparkport.spark.scan.query_permissions import expect_readable, expect_resolvable
 from sparkport.spark.scan.query_plans import NamedRelation, QueryPlans
 from sparkport.spark.scan.write_plans import replaced_names
@@ -67,6 +67,8 @@ class TransactionSources:
         self._lake = lake
         self._sessions = sessions
         self._plans = plans
+        java_session: Any = lake.spark._jsparkSession
+        self._manager = java_session.sessionState().catalogManager()
         self._source = lake.gateway.jvm.org.apache.iceberg.spark.source
         self._relations = (
             lake.gateway.jvm.org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation
@@ -74,8 +76,10 @@ class TransactionSources:
 
     def relation(self, table: Any) -> Any:
         """The node of a plan for an org.apache.iceberg.Table that no catalog has."""
-        nothing = self._lake.gateway.jvm.scala.Option.apply(None)
-        return self._relations.create(self._source.SparkTable(table), nothing, nothing)
+        # The catalog has the functions that partitions need, such as bucket. There is no name.
+        options, manager = self._lake.gateway.jvm.scala.Option, self._manager
+        catalog = options.apply(manager.catalog(self._lake.gateway.catalog))
+        return self._relations.create(self._source.SparkTable(table), catalog, options.apply(None))
 
     def substitution(
         self,
@@ -199,23 +203,23 @@ class TransactionSources:
         expect_readable(ctx, self._lake, read, title)
         return read
 
-    def expect_current(
-        self,
-        ctx: Context,
-        read: Iterable[Identifier],
-        sources: Sequence[NamedRelation],
-        title: str,
-    ) -> None:
-        """Refuse tables that only a view names, and of which the transaction reads another state.
+    def expect_current(self, ctx: Context, plan: Any, title: str) -> None:
+        """Refuse to read the present state of what the transaction has in another state.
 
-        Raises: Unsupported.
+        The names in a statement are replaced; those in views that are published are not. Raises:
+        Unsupported.
         """
-        for table in {*read} - {each.identifier for each in sources}:
-            if self._other_state(ctx, table) is not None:
-                raise Unsupported(
-                    f"{title} reads table {table} through a view, which does not see what the "
-                    "transaction sees of it: write the view's query in its place"
-                )
+        transaction = self._lake.transactions.collecting(ctx)
+        hidden: set[Identifier] = set()
+        if transaction is not None and transaction.made:
+            hidden = self._plans.aliases(plan) & transaction.made.keys()
+        present = self._plans.present(plan) - hidden
+        hidden |= {each for each in present if self._other_state(ctx, each) is not None}
+        if hidden:
+            raise Unsupported(
+                f"{title} reads {min(map(str, hidden))} through a view, which does not see what "
+                "the transaction sees of it: write the view's query in its place"
+            )
 
     def _pinned(self, ctx: Context, source: NamedRelation) -> list[tuple[Any, str]]:
         """Other SQL for a table of which the caller's transaction reads another state."""
@@ -230,18 +234,22 @@ class TransactionSources:
             )
         return [(source.node, f"{identifier.sql} VERSION AS OF {other.snapshot.snapshot_id}")]
 
+    def seen(self, ctx: Context, current: TableState) -> TableState:
+        """The state of a table that the caller's transaction reads."""
+        collecting = self._lake.transactions.collecting(ctx)
+        reader = ctx.parent_transaction_id if collecting is None else collecting.id
+        return self._lake.transactions.seen(reader, current)
+
     def _other_state(self, ctx: Context, identifier: Identifier) -> TableState | None:
         """What the caller's transaction sees of a table, if that is not the present state."""
         lake = self._lake
-        collecting = lake.transactions.collecting(ctx)
-        reader = ctx.parent_transaction_id if collecting is None else collecting.id
-        if reader is None or identifier.catalog != lake.catalog.name:
+        if identifier.catalog != lake.catalog.name:
             return None
         entry = lake.entry(identifier)
         if entry is None or entry.kind is not Kind.ICEBERG:
             return None
         current = lake.current(identifier)
-        seen = lake.transactions.seen(reader, current)
+        seen = self.seen(ctx, current)
         return None if seen.snapshot == current.snapshot else seen
 
 

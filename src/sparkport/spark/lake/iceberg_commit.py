@@ -20,7 +20,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
 from sparkport.catalog import Constraints
-from sparkport.errors import Conflict, Unsupported
+from sparkport.errors import AlreadyExists, Conflict, Unsupported
 from sparkport.spark.iceberg.definition import (
     CONSTRAINTS_PROPERTY,
     DEFAULTS_PROPERTY,
@@ -260,10 +260,12 @@ def commit_together(changes: Sequence[tuple[Draft, Any]], made: Sequence[Unpubli
     catalog = made[0].catalog if made else changes[0][0].lake.catalog
     try:
         catalog.swap_all(wanted)
+    except AlreadyExists:  # nothing was made, says the contract
+        raise
     except BaseException as error:  # noqa: BLE001 - an interrupt, too, leaves it open
         try:
             if not proposed:  # what is true of one is true of all
-                return made[0].was_made_despite(error)
+                return min(made, key=lambda each: each.is_view).was_made_despite(error)
             draft, first = proposed[0]
             return was_made_despite(error, draft.lake, draft.state, Expected.of(first.after))
         except OutcomeUnknown:

@@ -366,4 +366,6 @@ class _NotesInStore(_Journal):
         return self._folder.is_certain
 
     def end(self) -> None:
-        """Nothing to do: the name of a file that a snapshot leads to does no harm."""
+        """Forget what was made; the name of a file that a snapshot leads to does no harm."""
+        if not self._heading.metadata:
+            self._folder.forget(self._heading.uuid)

@@ -108,6 +108,15 @@ class StoreFolder:
                     self._store.storage().write(location, json.dumps(heading.note()).encode())
                 self._noted.add(heading.uuid)
 
+    def forget(self, uuid: str) -> None:
+        """Remove the note of a table or view that was made, or was not. Never raises."""
+        with self._guard:
+            if uuid in self._noted:
+                self._noted.remove(uuid)
+                location = f"{self._location}/{TABLES}/{uuid}"
+                if _are_removed([location], self._store.properties):
+                    self._notes.remove(location)
+
     def row_location(self, statement: str, name: str) -> str:
         """Where rows of a statement are staged for Spark."""
         return f"{self._location}/{ROWS}/{statement}/{name}"

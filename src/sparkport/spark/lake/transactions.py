@@ -14,114 +14,18 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from sparkport.catalog import Context, Quotas, TransactionState
-from sparkport.errors import Conflict, LimitExceeded, NotFound, TransactionNotActive
-from sparkport.spark.iceberg.definition import Definition
+from sparkport.errors import Conflict, LimitExceeded, NotFound
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.table_state import States, TableState
 from sparkport.spark.lake.settings import LakeSettings
+from sparkport.spark.lake.transaction import Note, Transaction
 
-if TYPE_CHECKING:
-    from sparkport.spark.lake.changes import TableChange
-    from sparkport.spark.lake.staging import Staging
-    from sparkport.spark.lake.unpublished import Unpublished
+__all__ = ["Transactions"]
 
-__all__ = ["BRANCH_PREFIX", "Note", "Pending", "Transaction", "Transactions"]
-
-BRANCH_PREFIX = "sparkport_"
-"""The prefix of the branches of transactions."""
 _AT_HAND_SECONDS = 60.0
 """Seconds after its last use for which a transaction holds the states that it has read."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Note:
-    """A state of a table by its ids, which find it again in a later state."""
-
-    snapshot_id: int | None
-    schema_id: int
-    definition: Definition
-
-    @classmethod
-    def of(cls, state: TableState) -> Note:
-        snapshot_id = None if state.snapshot is None else state.snapshot.snapshot_id
-        return cls(snapshot_id, state.schema.schema_id, state.definition)
-
-
-@dataclass(slots=True)
-class Pending:
-    """What a transaction has changed in a table, all statements together."""
-
-    change: TableChange
-    stagings: list[Staging]
-    """The stagings of its statements: they know the files."""
-
-
-@dataclass(slots=True, eq=False)
-class Transaction:
-    """A transaction.
-
-    Its lock is held for its changes; all else is under the lock of `Transactions`.
-    """
-
-    id: str
-    last_used: float
-    parent: str | None = None
-    """For a single statement: the DuckDB transaction that it belongs to."""
-    is_statement: bool = False
-    collects: bool = False
-    """Whether DuckDB statements in this transaction wait for `lake_commit()`."""
-    session: str = ""
-    """The process that collects, as it calls itself."""
-    state: TransactionState = TransactionState.ACTIVE
-    seen: dict[Identifier, TableState | Note] = field(default_factory=dict)
-    travelled: frozenset[tuple[Identifier, int]] = frozenset()
-    """Older snapshots of tables that were read."""
-    pending: dict[Identifier, Pending] = field(default_factory=dict)
-    made: dict[Identifier, Unpublished] = field(default_factory=dict)
-    """Tables and views that it makes, replaces or drops."""
-    planned: int = 0
-    """How many streams were planned and not read to their end yet."""
-    held: ExitStack | None = None
-    """The transaction's share of its principal's quota, held while it has uncommitted changes."""
-    lock: threading.RLock = field(default_factory=threading.RLock)
-
-    @property
-    def branch(self) -> str:
-        """The branch that has its changes until they are published."""
-        return f"{BRANCH_PREFIX}{self.id}"
-
-    @property
-    def changed(self) -> list[Identifier]:
-        """What it has changed, and not published yet."""
-        return sorted({*self.pending, *self.made}, key=str)
-
-    def expect_active(self) -> None:
-        if self.state is not TransactionState.ACTIVE:
-            raise TransactionNotActive(
-                f"transaction {self.id} is not active (state: {self.state.value})"
-            )
-
-    def snapshots_of(self, identifier: Identifier) -> set[int]:
-        """The snapshots of a table that were read, and may be read again."""
-        states = [self.seen.get(identifier)]
-        if (pending := self.pending.get(identifier)) is not None:
-            states.append(pending.change.base)
-        notes = [Note.of(each) if isinstance(each, TableState) else each for each in states]
-        found = {
-            each.snapshot_id for each in notes if each is not None and each.snapshot_id is not None
-        }
-        return found | {snapshot_id for table, snapshot_id in self.travelled if table == identifier}
-
-    def note_down(self) -> None:
-        """Keep only the ids of the states that were read."""
-        self.seen = {
-            identifier: Note.of(each) if isinstance(each, TableState) else each
-            for identifier, each in self.seen.items()
-        }
 
 
 class Transactions:
@@ -142,6 +46,8 @@ class Transactions:
         self._noted: OrderedDict[str, Transaction] = OrderedDict()
         """Transactions that keep only the ids of what they have read."""
         self._writing: OrderedDict[str, Transaction] = OrderedDict()
+        self._running: dict[str, Transaction] = {}
+        """Those of which a statement runs: it is not forgotten, however long that takes."""
         self._scanned: Counter[tuple[Identifier, int]] = Counter()
         """Snapshots of tables that streams are reading now."""
 
@@ -199,13 +105,31 @@ class Transactions:
             transaction.expect_active()
         return transaction
 
+    @contextmanager
+    def running(self, ctx: Context) -> Iterator[None]:
+        """Keep the transactions of a statement while it runs; else it would lose its block."""
+        with self._lock:
+            own = self._find(ctx.transaction_id)
+            both = [own, None if own is None else self._find(own.parent)]
+            kept = [each for each in both if each is not None]
+            for each in kept:
+                each.running += 1
+                self._running[each.id] = each
+        try:
+            yield
+        finally:
+            with self._lock:
+                for each in kept:
+                    each.running -= 1
+                    each.last_used = time.monotonic()
+                    self._move(each, self._writing if each.id in self._writing else self._known)
+
     def is_collecting(self, session: str) -> bool:
         """Whether a process is in a block that `lake_begin()` has begun, in any connection."""
         with self._lock:
-            known = (*self._known.values(), *self._noted.values(), *self._writing.values())
             return bool(session) and any(
                 each.collects and each.session == session and each.state is TransactionState.ACTIVE
-                for each in known
+                for each in self._all()
             )
 
     def writes(self, transaction: Transaction, quotas: Quotas) -> None:
@@ -233,7 +157,7 @@ class Transactions:
         That is what its first scan read, unless the table was altered since: DuckDB's DDL bears no
         transaction id (airport §2.2), and its next statement expects the new columns. A scan that
         has begun keeps its own state by its tickets. Raises: Conflict when what it has read was
-        removed.
+        removed; Unsupported for a table that it replaces.
         """
         if transaction_id is None:
             return current
@@ -243,6 +167,7 @@ class Transactions:
             if transaction is None or transaction.state is not TransactionState.ACTIVE:
                 return current
             transaction.last_used = now
+            transaction.expect_published(current.identifier)
             self._move(
                 transaction, self._writing if transaction.id in self._writing else self._known
             )
@@ -321,8 +246,7 @@ class Transactions:
     def _active(self, used_within: float | None) -> list[Transaction]:
         now = time.monotonic()
         self._expire(now)
-        known = (*self._known.values(), *self._noted.values(), *self._writing.values())
-        active = [each for each in known if each.state is TransactionState.ACTIVE]
+        active = [each for each in self._all() if each.state is TransactionState.ACTIVE]
         if used_within is None:
             return active
         since = now - used_within
@@ -340,7 +264,9 @@ class Transactions:
         oldest = time.monotonic() - self._settings.transaction_idle_seconds
         with self._lock:
             return [
-                each for each in self._writing.values() if all_of_them or each.last_used < oldest
+                each
+                for each in self._writing.values()
+                if all_of_them or (each.last_used < oldest and not each.running)
             ]
 
     def _found_again(self, note: Note, current: TableState) -> TableState:
@@ -362,8 +288,12 @@ class Transactions:
             )
         return self._states.at(current, snapshot, schema)
 
+    def _all(self) -> set[Transaction]:
+        dictionaries = (self._known, self._noted, self._writing, self._running)
+        return {each for transactions in dictionaries for each in transactions.values()}
+
     def _find(self, transaction_id: str | None) -> Transaction | None:
-        for transactions in (self._known, self._noted, self._writing):
+        for transactions in (self._known, self._noted, self._writing, self._running):
             if (found := transactions.get(transaction_id or "")) is not None:
                 return found
         return None
@@ -371,6 +301,8 @@ class Transactions:
     def _move(self, transaction: Transaction, where: OrderedDict[str, Transaction]) -> None:
         for transactions in (self._known, self._noted, self._writing):
             transactions.pop(transaction.id, None)
+        if not transaction.running:
+            self._running.pop(transaction.id, None)
         where[transaction.id] = transaction
         if where is not self._writing and transaction.held is not None:
             transaction.held.close()

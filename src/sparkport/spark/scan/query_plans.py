@@ -210,9 +210,25 @@ class QueryPlans:
                 )
         return list(found)
 
-    def nodes(self, plan: Any) -> Iterator[Any]:
-        """All nodes of a plan and of its subqueries."""
-        return nodes_of(plan, self._every_node)
+    def present(self, analysed: Any) -> set[Identifier]:
+        """The tables of which an analysed query reads the present version, also through views."""
+        nodes = nodes_of(analysed, self._every_node)
+        undated = [
+            node
+            for node in nodes
+            if kind_of(node) == _DATA_SOURCE_V2 and node.timeTravelSpec().isEmpty()
+        ]
+        return {each for node in undated if (each := _table(_DATA_SOURCE_V2, node)) is not None}
+
+    def aliases(self, analysed: Any) -> set[Identifier]:
+        """The tables and views of catalogs that an analysed query names, and its views name."""
+        found = set()
+        for node in nodes_of(analysed, self._every_node):
+            if kind_of(node) == _ALIAS:
+                qualifier = tuple(map(str, _each(node.identifier().qualifier())))
+                if qualifier:
+                    found.add(Identifier(qualifier[0], qualifier[1:], str(node.alias())))
+        return found
 
     def rows(self, session: SparkSession, analysed: Any) -> DataFrame:
         """The rows of an analysed plan, which is not analysed again."""
@@ -315,6 +331,7 @@ IDENTIFIER_CLAUSE = "org.apache.spark.sql.catalyst.analysis.PlanWithUnresolvedId
 _TIME_TRAVEL = "org.apache.spark.sql.catalyst.analysis.RelationTimeTravel"
 _TIME_TRAVEL_SQL = "TIMESTAMP AS OF"
 _DATA_SOURCE_V2 = "org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation"
+_ALIAS = "org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias"
 _HIVE = "org.apache.spark.sql.catalyst.catalog.HiveTableRelation"
 _RELATIONS = frozenset(
     {_DATA_SOURCE_V2, _HIVE, "org.apache.spark.sql.execution.datasources.LogicalRelation"}

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from sparkport.errors import Conflict
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown
-from sparkport.spark.lake.transactions import Transaction
+from sparkport.spark.lake.transaction import Transaction
 from sparkport.spark.lake.unpublished import Unpublished
 
 __all__ = ["created_first", "publish_each", "settle"]
@@ -53,12 +52,13 @@ def publish_each(
 ) -> None:
     """Publish objects one after the other, tables before views.
 
-    Raises: AlreadyExists, Conflict, NotFound; OutcomeUnknown.
+    It ends at the first that another writer has changed meanwhile, and may be called again. Raises:
+    AlreadyExists, Conflict, NotFound; OutcomeUnknown.
     """
     for each in sorted(objects, key=lambda each: each.is_view):
         try:
             if not each.publish():
-                raise Conflict(f"{each.identifier} is changed by others all the time: try again")
+                return
         except OutcomeUnknown:
             transaction.made.pop(each.identifier).leave()
             raise

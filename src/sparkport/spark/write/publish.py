@@ -34,7 +34,7 @@ from sparkport.spark.lake.iceberg_commit import (
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown
 from sparkport.spark.lake.staging import Staging
-from sparkport.spark.lake.transactions import Pending, Transaction
+from sparkport.spark.lake.transaction import Pending, Transaction
 from sparkport.spark.lake.unpublished import Unpublished
 from sparkport.spark.write.branches import remove_branch_files, without_branch
 from sparkport.spark.write.commit import add_rows, attempts, commit_change
@@ -83,6 +83,7 @@ def _add(
     staging: Staging,
     summary: Mapping[str, str],
 ) -> None:
+    transaction.expect_published(change.identifier)
     pending = transaction.pending.get(change.identifier)
     if pending is None:
         staging.will_branch(transaction.branch)

@@ -43,7 +43,7 @@ from sparkport.spark.lake.iceberg_commit import begin, commit
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.outcomes import OutcomeUnknown
 from sparkport.spark.lake.staging import Staging
-from sparkport.spark.lake.transactions import BRANCH_PREFIX
+from sparkport.spark.lake.transaction import BRANCH_PREFIX
 from sparkport.spark.lake.version_log import number_of
 from sparkport.spark.write.branches import BRANCH
 from sparkport.spark.write.commit import attempts, summary_of, view_of

@@ -28,7 +28,7 @@ from sparkport.spark.lake.iceberg_commit import Draft, alter
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.lease import LEASE, PROBE, StoreClock, held_by_the_dead
 from sparkport.spark.lake.store_folder import ID_DIGITS, ROWS, TABLES, Store, table_digits
-from sparkport.spark.lake.transactions import BRANCH_PREFIX
+from sparkport.spark.lake.transaction import BRANCH_PREFIX
 from sparkport.spark.write.leftovers import (
     NAMED_BY_SPARK,
     files_of,
@@ -39,6 +39,7 @@ from sparkport.spark.write.leftovers import (
 )
 from sparkport.spark.write.publish import drop_branch
 from sparkport.spark.write.unmade_commits import manifests_of_unmade
+from sparkport.spark.write.unmade_objects import remove_unmade
 
 __all__ = ["sweep_store"]
 
@@ -137,10 +138,18 @@ class _Dead:
         """
         if any(local_path(place) is not None for place in heading.places):
             raise ValueError("a table of this warehouse is not in a folder of this machine")
+        if not heading.metadata and heading.places:  # there was none when the statement began
+            unmade = [self._is_unmade(heading, each) for each in heading.places]
+            return all(unmade)
         left = self._found(heading.places, heading.uuid, self._lake.file_properties)
         if left:
             self._report(heading, left, "and the table is not found: remove what nobody needs")
         return not left
+
+    def _is_unmade(self, heading: Heading, folder: str) -> bool:
+        """Remove the folder of a table or view that was not made; whether nothing remains."""
+        own = re.search(rf"-({self._server}{table_digits(heading.uuid)}[0-9a-f]+)$", folder)
+        return own is not None and remove_unmade(self._lake, heading.identifier, folder, own[1])
 
     def _is_clean(self, heading: Heading, state: TableState) -> bool:
         """Remove what the server has left of a table; whether nothing remains to be done."""

@@ -2,9 +2,11 @@
 
 Strategy: a journal is a hint, not an order. A file is removed when the journal's table is in the
 catalog, with the same uuid; when the file is below the table's own places, and bears the id of the
-statement; and when no snapshot of the table leads to it. A branch is removed when its name shows
-that a Sparkport server made it. All else that a journal names stays, with the journal, and is
-reported. In an object store there are no journals, and the same rules (store_sweep.py).
+statement; and when no snapshot of the table leads to it. The folder of a table that was to be made
+goes when it bears the id of the statement, and nothing in the catalog is in it. A branch is removed
+when its name shows that a Sparkport server made it. All else that a journal names stays, with the
+journal, and is reported. In an object store there are no journals, and the same rules
+(store_sweep.py).
 """
 
 from __future__ import annotations
@@ -23,11 +25,12 @@ from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.liveness import taken_over
 from sparkport.spark.lake.staging import WRITTEN_BY
 from sparkport.spark.lake.staging_folder import JournalFile
-from sparkport.spark.lake.transactions import BRANCH_PREFIX
+from sparkport.spark.lake.transaction import BRANCH_PREFIX
 from sparkport.spark.write.leftovers import files_by_spark, files_of, is_below, report, state_of
 from sparkport.spark.write.publish import drop_branch
 from sparkport.spark.write.store_sweep import sweep_store
 from sparkport.spark.write.unmade_commits import manifests_of_unmade
+from sparkport.spark.write.unmade_objects import remove_unmade
 
 __all__ = ["sweep"]
 
@@ -90,6 +93,8 @@ class _Journal:
     branches: list[str] = field(default_factory=list)
     by_spark: list[str] = field(default_factory=list)
     """The statement's own id, if Spark may have written files for it."""
+    folders: list[str] = field(default_factory=list)
+    """The folder of a table or view that the statement was to make."""
 
     @classmethod
     def read(cls, file: JournalFile) -> _Journal | None:
@@ -103,6 +108,7 @@ class _Journal:
                 found.files.extend([note["file"]] if "file" in note else [])
                 found.branches.extend([note["branch"]] if "branch" in note else [])
                 found.by_spark.extend([file.statement] if WRITTEN_BY in note else [])
+                found.folders.extend([note["folder"]] if "folder" in note else [])
         return found
 
     def report(self, names: list[str], why: str) -> None:
@@ -145,7 +151,17 @@ def _is_without_trace(journal: _Journal, lake: Lake) -> bool:
 
     No file is removed, as its owner is not known.
     """
-    if not _is_gone(journal.heading, lake):
+    heading = journal.heading
+    if not heading.metadata and journal.folders:  # there was none when the statement began
+        left = [
+            folder
+            for folder in dict.fromkeys(journal.folders)
+            if not remove_unmade(lake, heading.identifier, folder, journal.statement)
+        ]
+        if left:
+            journal.report(left, "which are not the statement's, or cannot be removed")
+        return not left
+    if not _is_gone(heading, lake):
         journal.report([*journal.files, *journal.branches], "and the table is not found")
         return False
     left = [
