@@ -36,7 +36,7 @@ POLICY = sp.Policy(
 _LIMITS = {
     f"adbc.flight.sql.rpc.timeout_seconds.{each}": "60" for each in ("fetch", "query", "update")
 }
-Send: TypeAlias = Callable[[str], None]
+Send: TypeAlias = Callable[..., object]
 ROUTES = ("spark_run", "flight_sql")
 
 
@@ -96,7 +96,7 @@ def sealed(tmp_path_factory: pytest.TempPathFactory, lake: LakeCatalog) -> Itera
             f"SELECT * FROM {catalog.spark_catalog}.{VAULT}.gold"
         )
         server = stack.enter_context(sp.Server(catalog, "grpc://127.0.0.1:0", settings))
-        routes = {}
+        routes: dict[tuple[str, str], Send] = {}
         for who in ("ada", "eve"):
             client = stack.enter_context(
                 DuckDBClient(server.location, "changed", token=who, timeout=60)
