@@ -20,6 +20,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
+from adbc_driver_flightsql import dbapi
+from adbc_driver_manager import ProgrammingError
 
 import sparkport as sp
 from sparkport.testing import DuckDBClient, ServerError
@@ -250,6 +252,30 @@ def test_one_server_serves_several_catalogs(location):
         assert people.scan("directory", "best").column("customer").to_pylist() == [1, 2]
 
 
+@example("own_sql")
+def test_a_catalog_runs_sql_by_itself(location):
+    with DuckDBClient(location, "books") as client:
+        assert tuples(client.scan("library", "loans")) == [("ada", 3), ("grace", 5), ("ada", 2)]
+    limits = {f"adbc.flight.sql.rpc.timeout_seconds.{each}": "30" for each in ("query", "fetch")}
+    with (
+        dbapi.connect(location, db_kwargs=limits, autocommit=True) as connection,
+        connection.cursor() as cursor,
+    ):
+        cursor.execute("SELECT who, count(*) AS n FROM loans GROUP BY who ORDER BY who")
+        assert cursor.fetchall() == [("ada", 2), ("grace", 1)]
+        cursor.execute("SELECT days FROM loans WHERE who = ?", ("grace",))
+        assert cursor.fetchall() == [(5,)]
+        for refused in (
+            "DELETE FROM loans",
+            "SELECT 1; SELECT 2",
+            "SELECT nothing FROM loans",
+            "FROM read_csv('/etc/passwd')",
+            "SET threads = 1",
+        ):
+            with pytest.raises(ProgrammingError, match="INVALID_ARGUMENT"):
+                cursor.execute(refused)
+
+
 # ------------------------------------------------------------------------------- what they promise
 
 
@@ -264,7 +290,9 @@ def docstring(name: str) -> str:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_docstring_says_how_to_run_and_attach_it_in_sql_that_duckdb_can_read(name):
     text = docstring(name)
-    sql = "\n".join(line for line in text.splitlines() if line.startswith("    "))
+    sql = "\n".join(
+        line for line in text.partition("in Python:")[0].splitlines() if line.startswith("    ")
+    )
 
     assert f"`python examples/{name}.py`" in text
     assert f"examples/{name}.py:" in text

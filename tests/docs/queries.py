@@ -21,6 +21,7 @@ _AFTER_A_TABLE = re.compile(
     r"WHERE|GROUP|ORDER|LIMIT|JOIN|LEFT|RIGHT|FULL|INNER|CROSS|ON|USING|HAVING|UNION|EXCEPT|INTERSECT|QUALIFY|NATURAL",
     re.IGNORECASE,
 )
+_BEFORE_A_TABLE = re.compile(r"\b(FROM|JOIN)\s*$", re.IGNORECASE)
 
 
 class NotUnderstood(AssertionError):
@@ -131,14 +132,14 @@ class Queries:
         while not done:
             done = True
             for call in calls(sql):
-                found = self._function(call)
+                found = self._function(call, sql[: call.start])
                 if found is not None:
                     sql = sql[: call.start] + found(sql[call.end :]) + sql[call.end :]
                     done = False
                     break
         return sql
 
-    def _function(self, call: Call) -> Callable[[str], str] | None:
+    def _function(self, call: Call, before: str) -> Callable[[str], str] | None:
         if call.path[0].startswith("airport_"):
             return lambda rest: self._airport_function(call, rest)
         path = call.path
@@ -154,18 +155,22 @@ class Queries:
             if len(call.path) == 1:
                 return None  # a function of DuckDB's own
             raise NotUnderstood(f"there is no function {'.'.join(path)}")
-        if overloads[0].kind == "scalar_function":
-            return lambda rest: self._scalar(client, overloads, call)
+        scalars = [each for each in overloads if each.kind == "scalar_function"]
+        if scalars and not _BEFORE_A_TABLE.search(before):
+            return lambda rest: self._scalar(client, scalars, call)
         return lambda rest: self._kept(self._table_function(client, schema, name, call), name, rest)
 
     def _scalar(self, client: DuckDBClient, overloads: list[AttachedFunction], call: Call) -> str:
         fitting = [each for each in overloads if len(each.input_schema) == len(call.arguments)]
+        if len(fitting) > 1:
+            given = self._local.sql(f"SELECT {', '.join(call.arguments)}").types
+            fitting = [each for each in fitting if _parameter_types(each) == list(map(str, given))]
         assert len(fitting) == 1, f"which function is meant? {call}"
         function = fitting[0]
         if not call.arguments:
             value = client.call(function.schema, function.name, [], rows=1)[0].as_py()
             return "'" + str(value).replace("'", "''") + "'"
-        types = [each.sql_type for each in parameters_of(function, "main")]
+        types = _parameter_types(function)
         assert all(types), f"a parameter takes any type: {call}"
         made = f"scalar_{next(self._numbers)}"
 
@@ -263,6 +268,10 @@ class Queries:
                 f"{path} is not of the form catalog.schema.table, of a catalog that is attached"
             )
         return self._clients[parts[0]], parts[1], parts[2]
+
+
+def _parameter_types(function: AttachedFunction) -> list[str | None]:
+    return [each.sql_type for each in parameters_of(function, "main")]
 
 
 def _query_of(sql: str) -> str:

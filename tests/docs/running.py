@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from adbc_driver_flightsql import DatabaseOptions, dbapi
 from tests.docs.blocks import Block, Page
 from tests.docs.command_lines import check_commands, check_settings
 from tests.docs.shell import Shell
@@ -22,6 +23,13 @@ __all__ = ["run_page"]
 
 _LOCATION = re.compile(r"grpc(\+tls)?://(127\.0\.0\.1|localhost|[\w.-]+\.example(\.com)?)(:\d+)/?")
 """The addresses that pages may name: this machine, and hosts that do not exist."""
+
+_ADBC = {
+    DatabaseOptions.TIMEOUT_FETCH.value: "60",
+    DatabaseOptions.TIMEOUT_QUERY.value: "60",
+    DatabaseOptions.TIMEOUT_UPDATE.value: "60",
+}
+_connect = dbapi.connect
 
 
 class _Run:
@@ -84,6 +92,17 @@ class _Run:
         """Stands in for `sparkport.serve`, but returns, and serves until the end of the page."""
         self._served[location] = self._serve(catalogs, settings)
 
+    def connect(
+        self, uri: str, db_kwargs: Mapping[str, str] | None = None, **options: Any
+    ) -> dbapi.Connection:
+        """Stands in for `dbapi.connect` of ADBC's driver; here nothing is encrypted."""
+        given = {
+            name: value
+            for name, value in {**_ADBC, **(db_kwargs or {})}.items()
+            if "tls" not in name
+        }
+        return _connect(self._located(uri), db_kwargs=given, **options)
+
     def _serve(self, catalogs: Any, settings: Any = None) -> str:
         server = sparkport.Server(catalogs, "grpc://127.0.0.1:0", settings)
         server.start()
@@ -137,6 +156,7 @@ def run_page(
         monkeypatch.setenv(name, value)
     run = _Run(page, folder, lake)
     monkeypatch.setattr(sparkport, "serve", run.serve)
+    monkeypatch.setattr(dbapi, "connect", run.connect)
     try:
         for count, block in enumerate(page.blocks(), 1):
             try:

@@ -313,8 +313,10 @@ _CHANGES: tuple[tuple[str, Callable[[DuckDBClient, str, str, re.Match[str]], obj
 def _statements(sql: str) -> Iterator[tuple[str, str]]:
     """Each statement without comments, and the comment at the end of its line."""
     for statement, comment in re.findall(
-        r"((?:'(?:[^']|'')*'|\"[^\"]*\"|--[^\n]*|[^;'\"])+?);(?:[ \t]*--[ \t]*([^\n]*))?",
+        r"((?:\$\$.*?\$\$|'(?:[^']|'')*'|\"[^\"]*\"|--[^\n]*|[^;'\"])+?);"
+        r"(?:[ \t]*--[ \t]*([^\n]*))?",
         sql.strip() + ";",
+        re.DOTALL,
     ):
         text = without_comments(statement)
         if text:

@@ -21,7 +21,9 @@ __all__ = [
 NAME = r'(?:"(?:[^"]|"")*"|[A-Za-z_]\w*)'
 PATH = rf"{NAME}(?:\.{NAME}){{0,2}}"
 
-_TOKEN = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/|\w+|\s+|.""", re.DOTALL)
+_TOKEN = re.compile(
+    r"""\$\$.*?\$\$|'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/|\w+|\s+|.""", re.DOTALL
+)
 
 
 def _tokens(sql: str) -> Iterator[tuple[int, str]]:
@@ -94,7 +96,7 @@ _CALL = re.compile(rf"(?<![\w.\"])({NAME}(?:\.{NAME})*)\s*\(")
 
 def calls(sql: str) -> Iterator[Call]:
     """All calls, the outer before the inner; strings are skipped."""
-    texts = [(start, start + len(token)) for start, token in _tokens(sql) if token.startswith("'")]
+    texts = [(start, start + len(token)) for start, token in _tokens(sql) if token[0] in "'$"]
     for match in _CALL.finditer(sql):
         if any(start <= match.start() < end for start, end in texts):
             continue

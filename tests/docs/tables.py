@@ -22,6 +22,16 @@ from sparkport.spark.functions.lake_functions import SparkSql, SparkSqlWithArgum
 from sparkport.spark.functions.maintenance import ExpireSnapshots, Optimize
 from sparkport.spark.functions.metadata_functions import Files, History, Snapshots
 from sparkport.spark.functions.sized_views import Views
+from sparkport.spark.functions.spark_run import (
+    REPORT,
+    SparkRun,
+    SparkRunPipeline,
+    SparkRunWithArguments,
+)
+from sparkport.spark.functions.spark_run_in_blocks import (
+    SparkRunInBlocks,
+    SparkRunPipelineInBlocks,
+)
 from sparkport.spark.functions.table_argument import FunctionOfTable
 from sparkport.spark.functions.table_changes import TableChanges, TableChangesSince
 from sparkport.spark.functions.transaction_functions import transaction_functions
@@ -103,14 +113,21 @@ _OF_TABLES: Sequence[type[FunctionOfTable]] = (
     *(RollbackTo, Tag, SetCare, Optimize, ExpireSnapshots),
 )
 
+_CHANGES: Sequence[type[SparkRun | SparkRunInBlocks]] = (
+    *(SparkRun, SparkRunWithArguments, SparkRunPipeline),
+    *(SparkRunInBlocks, SparkRunPipelineInBlocks),
+)
+
 
 def _functions() -> str:
     """The functions of the lake, made without a lake: their signatures need none."""
     lake: Any = None
     queries = [form(lake, lake, ()) for form in (SparkSql, SparkSqlWithArguments)]
+    changes = [form(lake, lake, ()) for form in _CHANGES]
     of_tables = [form(lake, ()) for form in _OF_TABLES]
     found: list[Any] = [
         *queries,
+        *changes,
         *of_tables,
         Care(lake, None, ()),
         Views(lake, ()),
@@ -121,10 +138,15 @@ def _functions() -> str:
     for function in found:
         parameters = [_parameter(each) for each in function.signature.parameters]
         columns = getattr(function, "columns", None)
-        if isinstance(function, ScalarFunction):
+        if isinstance(function, SparkRun):
+            shown = _shown(REPORT)
+        elif isinstance(function, SparkRunInBlocks):
+            is_list = isinstance(function, SparkRunPipelineInBlocks)
+            shown = f"in SELECT: {'a list of STRUCTs' if is_list else 'a STRUCT'} with these fields"
+        elif isinstance(function, ScalarFunction):
             shown = "a text, once for each row of the query"
         elif columns is not None:
-            shown = ", ".join(f"`{field.name}` {_sql_type(field)}" for field in columns)
+            shown = _shown(columns)
         else:
             shown = (
                 "those of the table, `_change_type`, `_row_id`"
@@ -133,6 +155,10 @@ def _functions() -> str:
             )
         rows.append(f"| `{function.name}({', '.join(parameters)})` | {shown} |")
     return "\n".join(rows)
+
+
+def _shown(columns: pa.Schema) -> str:
+    return ", ".join(f"`{field.name}` {_sql_type(field)}" for field in columns)
 
 
 def _parameter(parameter: Parameter) -> str:
