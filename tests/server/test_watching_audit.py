@@ -201,3 +201,16 @@ def test_a_change_whose_answer_nobody_took_is_written_down_as_done() -> None:
 
     assert [each["outcome"] for each in entries_of(dropped)] == ["ok"]
     assert [each["outcome"] for each in entries_of(given_up)] == ["CANCELLED"]
+
+
+def test_a_change_by_sql_is_written_down_with_its_text_whatever_call_has_made_it() -> None:
+    for rpc in ("DoExchange", "DoPut", "GetFlightInfo", "DoGet"):
+        work = Work(rpc, operation="scalar_function")
+        work.code = "OK"
+        work.progress.query = "DELETE FROM t"
+        work.progress.writes.append(("spark_run delete", "m.s.t", 2))
+
+        written = list(entries_of(work))
+
+        assert [each["rows"] for each in written if each["what"] == "spark_run delete"] == [2]
+        assert [each["query"] for each in written if "query" in each] == ["DELETE FROM t"]

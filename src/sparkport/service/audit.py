@@ -128,7 +128,7 @@ def entries_of(work: Work) -> Iterator[dict[str, Any]]:
     for kind, name, rows in work.progress.writes:
         # The change is made, whatever became of the answer.
         made = {"what": kind, "object": name or work.object, "rows": rows, "outcome": "ok"}
-        if work.operation == "sql":
+        if work.progress.query and work.rpc != "DoGet":
             made["query"] = work.progress.query
         yield common | made
     if not work.progress.writes and work.code not in _DENIED and _changes_something(work):
