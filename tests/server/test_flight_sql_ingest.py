@@ -19,6 +19,7 @@ from tests.server.raw_client import RawClient
 
 import sparkport as sp
 from sparkport.catalog import Constraints, Context, Schema, Table
+from sparkport.errors import Unsupported
 from sparkport.memory import MemorySchema
 
 LIMITS = {
@@ -186,6 +187,18 @@ def test_rows_that_break_off_leave_everything_as_it_was(cursor, catalog):
     assert rows(catalog, "t") == ROWS.to_pylist()
 
 
+@pytest.fixture(params=["at once", "by renaming"])
+def way(request, monkeypatch) -> None:
+    """How a schema has a table take another's place: each way works without the other."""
+
+    def cannot(*_: object) -> None:
+        raise Unsupported("this way is closed")
+
+    closed = "rename_table" if request.param == "at once" else "replace_table"
+    monkeypatch.setattr(MemorySchema, closed, cannot)
+
+
+@pytest.mark.usefixtures("way")
 def test_an_ingest_may_replace_a_table(cursor, catalog):
     cursor.adbc_ingest("t", ROWS, mode="create")
     cursor.adbc_ingest("t", pa.table({"z": [True]}), mode="replace")
@@ -194,6 +207,7 @@ def test_an_ingest_may_replace_a_table(cursor, catalog):
     assert tables(catalog) == ["kept", "t"]
 
 
+@pytest.mark.usefixtures("way")
 def test_a_replacement_that_fails_leaves_the_old_table(raw, cursor, catalog):
     cursor.adbc_ingest("t", ROWS, mode="create")
     sent = ingest_messages("t", REPLACE, pa.record_batch({"a": [1]}))

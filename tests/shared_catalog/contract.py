@@ -188,6 +188,26 @@ class SharedCatalogContract:
             catalog.rename(made, Identifier(catalog.name, ("n",), "u"))
         assert names(catalog) == {"n": []}
 
+    def test_a_table_takes_the_place_of_another(
+        self, catalog: SharedCatalog, handles: Handles
+    ) -> None:
+        old, new = handles.table(catalog, "old"), handles.table(catalog, "new")
+        try:
+            catalog.replace(old, new)
+        except Unsupported:
+            assert names(catalog) == {"n": ["new", "old"]}
+            return
+        assert names(catalog) == {"n": ["old"]}
+        assert present(catalog, old.identifier).location == new.location
+
+    def test_what_is_gone_takes_no_place(self, catalog: SharedCatalog, handles: Handles) -> None:
+        made, gone = handles.table(catalog, "t"), handles.table(catalog, "gone")
+        catalog.drop(gone)
+        for pair in ((made, gone), (gone, made)):
+            with pytest.raises((NotFound, Unsupported)):
+                catalog.replace(*pair)
+            assert names(catalog) == {"n": ["t"]}
+
     # ----------------------------------------------------------------------------- compare-and-swap
 
     def test_a_swap_replaces_the_metadata(self, catalog: SharedCatalog, handles: Handles) -> None:

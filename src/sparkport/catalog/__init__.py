@@ -22,6 +22,7 @@ from sparkport.catalog.ddl import (
     OnConflict,
     RemoveColumnOptions,
     RemoveFieldOptions,
+    ReplacingSchema,
     UnalterableTable,
 )
 from sparkport.catalog.filters import Filter
@@ -130,6 +131,7 @@ __all__ = [
     "Reference",
     "RemoveColumnOptions",
     "RemoveFieldOptions",
+    "ReplacingSchema",
     "Restrictions",
     "ScalarFunction",
     "ScanOptions",

@@ -27,6 +27,7 @@ __all__ = [
     "OnConflict",
     "RemoveColumnOptions",
     "RemoveFieldOptions",
+    "ReplacingSchema",
     "UnalterableTable",
 ]
 
@@ -152,6 +153,22 @@ class DynamicSchema(Schema):
     @abstractmethod
     def rename_table(self, ctx: Context, name: str, new_name: str) -> Table:
         """Rename a table. Raises: NotFound, AlreadyExists."""
+
+
+class ReplacingSchema(DynamicSchema):
+    """A schema in which a table can take the place of another one at one moment.
+
+    Without it, clients that replace a table rename both, one after the other.
+    """
+
+    @abstractmethod
+    def replace_table(self, ctx: Context, name: str, replacement: str) -> None:
+        """Give table `replacement` the name of table `name`, which is dropped.
+
+        All of it is done, or none, and nobody finds no table of that name in between.
+
+        Raises: NotFound; Unsupported, before anything is done, where that cannot be promised.
+        """
 
 
 class DynamicTable(Table):

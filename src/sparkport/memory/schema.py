@@ -11,8 +11,8 @@ from sparkport.catalog import (
     Context,
     CreateTableOptions,
     DropTableOptions,
-    DynamicSchema,
     OnConflict,
+    ReplacingSchema,
     ScalarFunction,
     Table,
     TableFunction,
@@ -28,7 +28,7 @@ from sparkport.memory.table import MemoryTable
 __all__ = ["MemorySchema"]
 
 
-class MemorySchema(DynamicSchema):
+class MemorySchema(ReplacingSchema):
     """A schema of tables and functions of any kind; CREATE TABLE makes a `MemoryTable`.
 
     Thread-safe: every change replaces the lists of objects as a whole, so readers need no lock.
@@ -150,6 +150,19 @@ class MemorySchema(DynamicSchema):
             self._tables = {folded(each.name): each for each in self._tables.values()}
             ledger.catalog_changed()
             return table
+
+    def replace_table(self, ctx: Context, name: str, replacement: str) -> None:
+        with self._locked() as ledger:
+            replaced, table = (self._tables.get(folded(each)) for each in (name, replacement))
+            for each, wanted in ((replaced, name), (table, replacement)):
+                if each is None:
+                    raise NotFound(f"table {self._name}.{wanted} does not exist")
+            if replaced is None or not isinstance(table, MemoryTable):
+                raise Unsupported(f"table {self._name}.{replacement} cannot be renamed")
+            self._remove(replaced)
+            table.rename(replaced.name)
+            self._tables = {folded(each.name): each for each in self._tables.values()}
+            ledger.catalog_changed()
 
     # What the catalog uses, under its lock.
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ from sparkport.catalog import (
     DynamicSchema,
     Operation,
     Privilege,
+    ReplacingSchema,
     Schema,
 )
 from sparkport.catalog.names import MAIN, folded, own_spellings
@@ -147,9 +149,7 @@ class _Ingest:
     def _replace(self, name: str) -> int:
         """Fill a new table beside the old one, and let them change places when it is complete.
 
-        Until then the old table is as it was, and readers see it. It is renamed, then the new table
-        gets its name, then the old table is dropped. Between the two renames there is no table of
-        that name. If the second fails, the first is undone.
+        Until then the old table is as it was, and readers see it.
         """
         if self.entered.manager is not None:
             raise Unsupported(
@@ -161,34 +161,44 @@ class _Ingest:
         self.ctx.access.require(Privilege.WRITE, schema.name, name)
         # The caller's rules may say nothing about the name of the new table, which is ours.
         inside = replace(self.ctx, access=Access())
-        mark = secrets.token_hex(8)
-        fresh, old = f"{name}__new_{mark}", f"{name}__old_{mark}"
+        fresh = f"{name}__new_{secrets.token_hex(8)}"
         created = self._new(inside, fresh)
         try:
             count = self._insert(created, inside)
             self.ctx.check()
-            self._exchange(inside, schema, name, fresh, old)
+            self._exchange(inside, schema, name, fresh)
         except BaseException as error:
             self._drop(fresh)
             if isinstance(error, SparkportError):
                 error.replace(fresh, name)
             raise
-        self._drop(old)
         self.ctx.report_write("replace_table", f"{self.entered.registered.name}.{self.title}")
         return count
 
-    def _exchange(
-        self, ctx: Context, schema: DynamicSchema, name: str, fresh: str, old: str
-    ) -> None:
+    def _exchange(self, ctx: Context, schema: DynamicSchema, name: str, fresh: str) -> None:
         lasting = replace(ctx, cancellation=Cancellation())  # not to be left halfway
-        schema.rename_table(lasting, name, old)
         try:
-            schema.rename_table(lasting, fresh, name)
-        except BaseException:
-            schema.rename_table(lasting, old, name)
-            raise
+            if isinstance(schema, ReplacingSchema):
+                with suppress(Unsupported):
+                    return schema.replace_table(lasting, name, fresh)
+            self._rename_both(lasting, schema, name, fresh)
         finally:
             self.entered.registered.changed()
+
+    def _rename_both(self, ctx: Context, schema: DynamicSchema, name: str, fresh: str) -> None:
+        """Rename the old table, give the new one its name, and drop the old table.
+
+        Between the two renames there is no table of that name. If the second fails, the first is
+        undone.
+        """
+        old = f"{name}__old_{secrets.token_hex(8)}"
+        schema.rename_table(ctx, name, old)
+        try:
+            schema.rename_table(ctx, fresh, name)
+        except BaseException:
+            schema.rename_table(ctx, old, name)
+            raise
+        self._drop(old)
 
     def _new(self, ctx: Context, name: str) -> PublishedTable:
         columns = pa.schema(list(publishable_schema(self.arrow_schema)))

@@ -12,6 +12,7 @@ from sparkport.catalog import (
     DropTableOptions,
     DynamicSchema,
     Privilege,
+    ReplacingSchema,
     ScalarFunction,
     Table,
     TableFunction,
@@ -20,7 +21,7 @@ from sparkport.catalog import (
 from sparkport.errors import NotFound, PreconditionFailed, SparkportError, Unsupported
 from sparkport.spark.ddl.create_table import create_table
 from sparkport.spark.ddl.names import expect_one
-from sparkport.spark.ddl.objects import drop_table, rename_table
+from sparkport.spark.ddl.objects import drop_table, rename_table, replace_table
 from sparkport.spark.functions.included import IncludedSchema
 from sparkport.spark.functions.lake_functions import LakeFunctions
 from sparkport.spark.iceberg.identifiers import Identifier
@@ -38,7 +39,7 @@ _KEY_SERVICES = ("encryption.kms-type", "encryption.kms-impl")
 """Iceberg's options of a catalog for the service that keeps the keys of encrypted tables."""
 
 
-class LakeSchema(DynamicSchema):
+class LakeSchema(ReplacingSchema):
     """A namespace as it was when it was looked up. Its tables are looked up each time."""
 
     def __init__(self, lake: Lake, functions: LakeFunctions, namespace: Namespace) -> None:
@@ -139,6 +140,10 @@ class LakeSchema(DynamicSchema):
         self._expect_one(ctx, self._alike(name))
         rename_table(self._lake, self._identifier(name), new_name)
         return self._expect(ctx, new_name)
+
+    def replace_table(self, ctx: Context, name: str, replacement: str) -> None:
+        self._expect_one(ctx, self._alike(name))
+        replace_table(self._lake, self._identifier(name), self._identifier(replacement))
 
     def _alike(self, name: str) -> Sequence[str]:
         there = self._lake.catalog.listing().namespaces.get(self.name, self._namespace)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from sparkport.catalog import DropTableOptions
@@ -21,7 +22,7 @@ from sparkport.spark.lake import folders
 from sparkport.spark.lake.directory import CatalogEntry, Kind
 from sparkport.spark.lake.lake import Lake
 
-__all__ = ["drop_table", "drop_view", "rename_table"]
+__all__ = ["drop_table", "drop_view", "rename_table", "replace_table"]
 
 
 def drop_table(lake: Lake, identifier: Identifier, options: DropTableOptions) -> None:
@@ -45,16 +46,24 @@ def drop_table(lake: Lake, identifier: Identifier, options: DropTableOptions) ->
     lake.changed()
 
 
-def _drop_iceberg_table(lake: Lake, entry: CatalogEntry, options: DropTableOptions) -> None:
+def _drop_iceberg_table(
+    lake: Lake,
+    entry: CatalogEntry,
+    options: DropTableOptions,
+    drop: Callable[[CatalogEntry], bool] | None = None,
+) -> None:
+    """Drop a table with its files, by the catalog's own drop or another one, which keeps files."""
     identifier = entry.identifier
     lake.changed()  # the listing must be fresh: another table may have files in the folder
     handle = None if lake.settings.keep_files else _readable(lake, identifier)
     is_own = handle is not None and folders.folder_is_own(lake, identifier, handle)
     is_purged = handle is not None and not is_own and _may_purge(lake, identifier, handle)
-    if handle is not None and is_purged:
+    if handle is not None and is_purged and drop is None:
         is_dropped = lake.catalog.purge(entry, partial(_remove_named_files, lake, entry, handle))
     else:
-        is_dropped = lake.catalog.drop(entry)
+        is_dropped = (drop or lake.catalog.drop)(entry)
+        if handle is not None and is_purged:
+            _remove_named_files(lake, entry, handle)
     if not is_dropped and not options.ignore_not_found:
         raise NotFound(f"table {identifier} does not exist")
     if handle is None:
@@ -159,3 +168,26 @@ def _rename_table(lake: Lake, entry: CatalogEntry, renamed: Identifier) -> Ident
     lake.catalog.rename(entry, renamed)
     lake.changed()
     return renamed
+
+
+def replace_table(lake: Lake, identifier: Identifier, replacement: Identifier) -> None:
+    """Drop a table, and give its name to another one at the same moment.
+
+    Raises: NotFound; Unsupported where the catalog, or the kind of the table, has no way to do so.
+    """
+    replaced, entry = (find_entry(lake, each) for each in (identifier, replacement))
+    if replaced is None or entry is None:
+        raise NotFound(f"table {identifier if replaced is None else replacement} does not exist")
+    if replaced.kind is not Kind.ICEBERG or lake.gateway.iceberg_catalog is None:
+        raise Unsupported(f"{replaced.identifier} is no table of Iceberg's, and stays where it is")
+
+    def replace(dropped: CatalogEntry) -> bool:
+        lake.catalog.replace(dropped, entry)
+        return True
+
+    with (
+        name_lock(lake, identifier.schema_name, identifier.name),
+        translated(f"table {replaced.identifier}"),
+    ):
+        _drop_iceberg_table(lake, replaced, DropTableOptions(), replace)
+    lake.changed()

@@ -222,3 +222,13 @@ class SharedCatalog(ABC):
 
         Raises: NotFound; AlreadyExists for any object of that name.
         """
+
+    def replace(self, replaced: CatalogEntry, entry: CatalogEntry) -> None:
+        """Give an Iceberg table the name of another one, which is removed but keeps its files.
+
+        All of it is done, or none. Raises: NotFound; Unsupported where the catalog cannot do both
+        at once.
+        """
+        raise Unsupported(
+            f"the catalog of lake {self.name} cannot have one table take another's place"
+        )

@@ -260,6 +260,21 @@ class SqlCatalog(SharedCatalog):
             raise NotFound(f"table {entry.identifier} does not exist")
         self._tell(entry.identifier, identifier)
 
+    def replace(self, replaced: CatalogEntry, entry: CatalogEntry) -> None:
+        remove = f"DELETE FROM iceberg_tables WHERE {_OBJECT} AND {_IS_TABLE}"
+        rename = f"UPDATE iceberg_tables SET table_name = ? WHERE {_OBJECT} AND {_IS_TABLE}"
+        names = (replaced.identifier.name, *self._key(entry.identifier))
+
+        def replace(session: SqlSession) -> None:
+            if not session.execute(remove, self._key(replaced.identifier)).rowcount:
+                raise NotFound(f"table {replaced.identifier} does not exist")
+            if not session.execute(rename, names).rowcount:
+                raise NotFound(f"table {entry.identifier} does not exist")
+
+        with translated(f"table {replaced.identifier}"):
+            self.transact(replace)
+        self._tell(replaced.identifier, entry.identifier)
+
     def _tell(self, *identifiers: Identifier) -> None:
         """Have caches forget these objects. A failure is only logged: the change is made."""
         if self._forget is None:
