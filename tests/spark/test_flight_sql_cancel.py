@@ -12,7 +12,7 @@ import pytest
 from adbc_driver_flightsql import dbapi
 from adbc_driver_manager import AdbcStatusCode, Error
 from tests.server.protobuf import command, decoded, message
-from tests.server.raw_client import RawClient, failure_of, ticket_message
+from tests.server.raw_client import SERVICE, RawClient, failure_of, ticket_message
 from tests.spark.lake_tables import create, find, folder, insert, values
 from tests.spark.running import Run, run
 from tests.spark.spark_jobs import running, wait_for
@@ -142,10 +142,21 @@ def test_a_change_in_a_transaction_is_cancelled_and_ends_it(server, lake, namesp
         expect_works(lake)
         cursor.adbc_cancel()
         assert isinstance(attempt.ended(), Error)
-        assert wait_for(lambda: running(lake.spark) == 0, 60), "Spark goes on"
+        assert wait_for(lambda: is_ended(cursor, namespace), 60), "the transaction goes on"
         with pytest.raises(Error, match="not active"):
             connection.commit()
     expect_nothing_left(lake, namespace, run, before)
+
+
+def is_ended(cursor: Any, namespace: str) -> bool:
+    """Whether the transaction of a cursor has ended: a while after the client was told so."""
+    try:
+        cursor.execute(f"SELECT id FROM {namespace}.t")
+        cursor.fetchall()
+    except Error as error:
+        assert "not active" in str(error)
+        return True
+    return False
 
 
 @pytest.mark.parametrize("action", ["CancelFlightInfo", "CancelQuery"])
@@ -180,10 +191,12 @@ def test_a_client_that_goes_away_ends_its_change(server, lake, namespace, run, m
     text = CHANGE.format(namespace)
     with RawClient(server.location) as client:
         if method == "DoPut":
-            sent: Any = [message((1, statement("CommandStatementUpdate", text).serialize()))]
+            sent = message((1, statement("CommandStatementUpdate", text).serialize()))
+            attempt = Attempt(lambda: list(client.open("DoPut", sent, timeout=100)))
         else:
-            sent = statement("CommandStatementQuery", text).serialize()
-        attempt = Attempt(lambda: client.call(method, sent, timeout=100))
+            asked = statement("CommandStatementQuery", text).serialize()
+            call = client.channel.unary_unary(SERVICE + "GetFlightInfo")
+            attempt = Attempt(lambda: call(asked, timeout=100))
         expect_written(run, before)
     attempt.ended()
     expect_nothing_left(lake, namespace, run, before)
