@@ -243,7 +243,9 @@ def _abort(
     context: grpc.ServicerContext, call: Call, error: BaseException, *, action: bool
 ) -> NoReturn:
     if isinstance(error, SparkportError):
-        status = status_of(error, from_duckdb=call.headers.from_duckdb, action=action)
+        headers = call.headers
+        plain = action or not headers.from_grpc_core
+        status = status_of(error, from_duckdb=headers.from_duckdb, plain=plain)
         if not isinstance(error, Cancelled):
             # A program that uses Sparkport may have a log format of its own.
             line = one_line(status.message)

@@ -11,6 +11,8 @@ from sparkport.errors import BadRequest
 __all__ = ["RequestHeaders", "decode_headers"]
 
 _DUCKDB_AGENT = "airport/"
+_CORE = "grpc-c"
+"""What gRPC's core calls itself: grpc-c++/…, grpc-python/… grpc-c/…; not grpc-go/…."""
 _NARROW_DECIMALS_SINCE = 20250723
 """The first agent whose DuckDB (1.3) and Arrow (19) read them (decision 0041)."""
 _LONGEST_TRACE_ID = 100
@@ -22,6 +24,8 @@ class RequestHeaders:
     """The headers of a call; None for those that it does not have."""
 
     user_agent: str | None = None
+    library: str | None = None
+    """The implementation of gRPC, and perhaps what uses it."""
     session_id: str | None = None
     catalog: str | None = None
     authorization: str | None = None
@@ -38,6 +42,11 @@ class RequestHeaders:
     def from_duckdb(self) -> bool:
         """Whether the caller says that it is DuckDB's airport client."""
         return (self.user_agent or "").startswith(_DUCKDB_AGENT)
+
+    @property
+    def from_grpc_core(self) -> bool:
+        """Whether the caller is made with gRPC's core, as DuckDB's and Arrow's C++ clients are."""
+        return self.from_duckdb or _CORE in (self.library or "")
 
     @property
     def takes_narrow_decimals(self) -> bool:
@@ -72,6 +81,7 @@ def decode_headers(metadata: Iterable[tuple[str, str | bytes]]) -> RequestHeader
             first.setdefault(key.lower(), value)
     return RequestHeaders(
         user_agent=first.get("airport-user-agent"),
+        library=first.get("user-agent"),
         session_id=first.get("airport-client-session-id"),
         catalog=first.get("airport-catalog"),
         authorization=first.get("authorization"),

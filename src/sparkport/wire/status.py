@@ -23,20 +23,22 @@ class Status:
     trailers: tuple[tuple[str, str | bytes], ...] = ()
 
 
-def status_of(error: SparkportError, *, from_duckdb: bool = True, action: bool = False) -> Status:
+def status_of(error: SparkportError, *, from_duckdb: bool = True, plain: bool = False) -> Status:
     """Map an error of ours to a status; its class attributes are found along the MRO.
 
-    For an action the trailers are left out: the client does not look for the exception there, and
-    would take the first trailer for a reason to retry for three seconds (airport §4.1, §14.1). To
-    other clients the trailers would hide the code, so they get them only where the exception says
-    more than the code.
+    The trailers of a plain status are left out. For an action, DuckDB's client does not look for
+    the exception there, and would take the first trailer for a reason to retry for three seconds
+    (airport §4.1, §14.1). Clients that are not made with gRPC's core expect a `google.rpc.Status`
+    in the second: ADBC's driver, written in Go, would report that instead of the error. To other
+    clients the trailers would hide the code, so they get them only where the exception says more
+    than the code.
     """
     message = _readable(error.message)
     trailers: tuple[tuple[str, str | bytes], ...] = ()
     exception = error.duckdb_exception
     if (
         exception is not None
-        and not action
+        and not plain
         and (from_duckdb or exception != "InvalidInputException")
     ):
         # The second trailer is ignored without the first, which says "IOError" (airport §14.3).

@@ -147,6 +147,11 @@ class LakeSql:
                 for each, key in zip(_executions(parameters), keys, strict=True)
             ]
             model = queries[0]
+            if any(each.arrow_schema.types != model.arrow_schema.types for each in queries):
+                raise BadRequest(
+                    f"{_TITLE} gives columns of other types for other rows of parameters: say the "
+                    "type of each marker, as in CAST(? AS BIGINT)"
+                )
         ctx.report_query(text, [f"{table.catalog}.{table}" for table in model.tables])
         markers = self._markers(namespace, text, parameters, count)
         return _Rows(self._lake, queries, model.arrow_schema, markers)
