@@ -38,7 +38,6 @@ from sparkport.spark.lake.directory import Kind
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.scan.plain_plans import PlainPlan, assigned_markers, plain_insert, plain_read
 from sparkport.spark.scan.query_plans import QueryPlans
-from sparkport.spark.scan.write_plans import ALLOWED, described
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -77,10 +76,6 @@ class LakeSql:
             find = plain_insert if is_change else plain_read
             plain = self._plain(ctx, find(parsed, session, current), is_change=is_change)
             columns = assigned_markers(parsed)
-            if not is_change and not self._plans.is_query(parsed):
-                raise BadRequest(
-                    f"{_TITLE} may be a query, or {ALLOWED}, and this is {described(text)}"
-                )
         if plain is not None:
             return _Plain(plain)
         self._expect_may(ctx, Privilege.SPARK_RUN if is_change else Privilege.SPARK_SQL)

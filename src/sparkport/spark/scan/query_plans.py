@@ -167,10 +167,6 @@ class QueryPlans:
                     if kind_of(each) == _UNRESOLVED_COLUMN:
                         yield tuple(map(str, _each(each.nameParts())))
 
-    def is_query(self, parsed: Any) -> bool:
-        """Whether a parsed plan begins as queries do; its parts may be anything."""
-        return kind_of(self.without_common_tables(parsed)) in _PARSED
-
     def analyse(self, session: SparkSession, plan: Any) -> Any:
         """The plan with all names resolved. Commands in it are not run.
 
@@ -362,7 +358,7 @@ def _refused(title: str, text: str, otherwise: str) -> BadRequest:
     word = next(
         (word.upper() for word in re.findall(r"[A-Za-z]+", _without_comments(text))), "this"
     )
-    if not text or word in _BEGIN_QUERIES:
+    if word in _BEGIN_QUERIES:
         return BadRequest(f"{title}{otherwise}")
     return BadRequest(f"{title} reads only, and this is a {word} statement: write a SELECT")
 
