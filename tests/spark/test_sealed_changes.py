@@ -166,7 +166,10 @@ NO_FUNCTION = ("NOT_FOUND", "Cannot resolve routine")
 NOT_TAKEN = ("INVALID_ARGUMENT", "INSERT INTO, INSERT OVERWRITE, UPDATE, DELETE, MERGE INTO")
 THE_SERVERS = ("INVALID_ARGUMENT", "is the server's to set")
 NO_CLAUSE = ("INVALID_ARGUMENT", "the server decides where and how its files are kept")
-UNNAMED = ("INVALID_ARGUMENT", "name the table that is changed|this is a (INSERT|CREATE) statement")
+UNNAMED = (
+    "INVALID_ARGUMENT",
+    "name the table that is changed|this is an? (INSERT|CREATE) statement",
+)
 NO_OPTIONS = ("INVALID_ARGUMENT", "takes no options here")
 NO_QUERY = ("INVALID_ARGUMENT", "which is no part of a query")
 SYNTAX = ("INVALID_ARGUMENT", "Syntax error")

@@ -28,7 +28,7 @@ from sparkport.spark.scan.query_plans import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ParsedWrite", "WritePlans", "replaced_names"]
+__all__ = ["ALLOWED", "ParsedWrite", "WritePlans", "described", "replaced_names"]
 
 ALLOWED = f"INSERT INTO, INSERT OVERWRITE, UPDATE, DELETE, MERGE INTO, {CREATING}"
 
@@ -102,7 +102,7 @@ class WritePlans:
             raise _unnamed(title)
         if operation is None:
             raise BadRequest(
-                f"{title} takes {ALLOWED}, and this is {_described(text)}; queries are for spark_sql"
+                f"{title} takes {ALLOWED}, and this is {described(text)}; queries are for spark_sql"
             )
         columns: tuple[str, ...] | None = None
         assigned: tuple[str, ...] | None = ()
@@ -203,7 +203,8 @@ def _unnamed(title: str) -> BadRequest:
     return BadRequest(f"{title}: name the table that is changed as schema.table")
 
 
-def _described(text: str) -> str:
+def described(text: str) -> str:
+    """What kind of statement a text is, for messages: by its first word."""
     plain = re.sub(r"--[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
     words = [word.upper() for word in re.findall(r"[A-Za-z]+", plain)]
     if not words:
