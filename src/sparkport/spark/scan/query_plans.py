@@ -43,6 +43,8 @@ class NamedRelation:
     """UnresolvedRelation"""
     is_dated: bool = False
     """Whether the query says at which time or version."""
+    around: tuple[str, str] = ("", "")
+    """What other SQL than a name needs before it and after it in this place."""
 
 
 class QueryPlans:
