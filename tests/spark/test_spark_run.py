@@ -247,6 +247,22 @@ def test_a_pipeline_reads_what_it_has_written(lake, namespace, run):
 
 
 @pytest.mark.usefixtures("table")
+@pytest.mark.parametrize("source", ["s", "{}.s", "s AS x", "{}.s x", "IDENTIFIER('s')"])
+def test_a_pipeline_merges_from_a_table_that_it_has_changed(lake, namespace, run, source):
+    alias = "x" if source.endswith("x") else "s"
+    reports = run(
+        [
+            "INSERT INTO s VALUES (4, 'DAN')",
+            f"MERGE INTO t USING {source.format(namespace)} ON t.id = {alias}.id WHEN MATCHED THEN "
+            f"UPDATE SET name = {alias}.name WHEN NOT MATCHED THEN INSERT *",
+        ]
+    )
+    assert (reports[1]["rows_inserted"], reports[1]["rows_updated"]) == (2, 1)
+    expected = [(1, "ann"), (2, "BOB"), (3, "CID"), (4, "DAN")]
+    assert sorted(_rows(lake, namespace, "t")) == expected
+
+
+@pytest.mark.usefixtures("table")
 def test_a_pipeline_that_fails_leaves_nothing(lake, namespace, run):
     before = _files(lake, namespace)
     with pytest.raises(ConstraintViolation):

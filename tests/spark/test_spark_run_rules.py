@@ -17,7 +17,13 @@ from tests.spark.lake_tables import create, find, folder, insert, values
 from tests.spark.running import Runner
 
 from sparkport.catalog import Constraints, Context
-from sparkport.errors import ConstraintViolation
+from sparkport.errors import (
+    BadRequest,
+    ConstraintViolation,
+    NotWritable,
+    SparkportError,
+    Unsupported,
+)
 from sparkport.server import Server
 from sparkport.spark import LakeCatalog
 from sparkport.spark.lake.liveness import FILES
@@ -280,3 +286,105 @@ def test_an_ingest_without_a_value_that_it_needs_leaves_nothing(
     else:
         assert f"NOT NULL constraint failed: {name}.id (Failed" in str(caught.value)
     assert tables.state() == before
+
+
+# --------------------------------------------------------------- errors in the midst of Spark's run
+
+
+_BAD_ROW = "CASE WHEN id = 2 THEN CAST(name AS BIGINT) ELSE id END"
+MIDWAY: dict[str, tuple[str, str]] = {
+    "division": ("INSERT INTO t SELECT id + 10, name, 1 div (id - 2), u + 10 FROM s", "by zero"),
+    "cast, insert": (f"INSERT INTO t SELECT {_BAD_ROW} + 10, name, n, u + 10 FROM s", "'bob'"),
+    "cast, overwrite": (f"INSERT OVERWRITE t SELECT {_BAD_ROW}, name, n, u FROM s", "'bob'"),
+    "cast, update": (f"UPDATE t SET n = {_BAD_ROW}", "'bob'"),
+    "cast, delete": (f"DELETE FROM t WHERE {_BAD_ROW} > 0", "'bob'"),
+    "cast, merge": (
+        "MERGE INTO t USING s ON t.id = s.id WHEN MATCHED THEN UPDATE SET n = CAST(s.name AS INT)",
+        "'ann'|'bob'",
+    ),
+    "overflow": ("UPDATE t SET n = 9223372036854775807 + id", "overflow"),
+    "raised": ("UPDATE t SET name = IF(id = 2, raise_error('boo'), name)", "boo"),
+    "create": (f"CREATE TABLE made AS SELECT {_BAD_ROW} AS id FROM s", "'bob'"),
+    "replace": (f"CREATE OR REPLACE TABLE t AS SELECT {_BAD_ROW} AS id FROM s", "'bob'"),
+}
+
+
+@pytest.mark.parametrize("what", MIDWAY)
+def test_an_error_in_the_midst_leaves_nothing(tables: _Tables, what: str) -> None:
+    statement, words = MIDWAY[what]
+    before = tables.state()
+    for statements in (statement, ["INSERT INTO s SELECT 7, 'g', 70, 700", statement]):
+        with pytest.raises(BadRequest, match=words):
+            tables.run(statements)
+        assert tables.state() == before
+
+
+def test_a_bad_function_of_the_lakes_own_leaves_nothing(tables: _Tables, warehouse: Path) -> None:
+    def bad(number: int) -> int:
+        return 10 // (number - 2)
+
+    tables.lake.spark.udf.register("sparkport_bad", bad, "bigint")
+    before = tables.state()
+    try:
+        with LakeCatalog(warehouse, spark_catalog=tables.lake.spark_catalog) as again:
+            run = Runner(again, tables.namespace)
+            with pytest.raises(SparkportError, match="ZeroDivisionError") as caught:
+                run("UPDATE t SET n = sparkport_bad(id)")
+    finally:
+        tables.lake.spark.sql("DROP TEMPORARY FUNCTION sparkport_bad")
+    assert "Traceback" not in caught.value.message
+    assert "/" not in caught.value.message.replace("10 // (", "")
+    assert tables.state() == before
+
+
+# ---------------------------------------------------------------------------- tables of other kinds
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_rules_hold_in_tables_of_older_formats(tables: _Tables, number: int) -> None:
+    lake, namespace = tables.lake, tables.namespace
+    name = f"`{lake.spark_catalog}`.`{namespace}`.old"
+    lake.spark.sql(
+        f"CREATE TABLE {name} (id BIGINT, name STRING, n BIGINT, u BIGINT) USING iceberg "
+        f"TBLPROPERTIES ('format-version' = '{number}')"
+    )
+    insert(lake, namespace, "old", ", ".join(map(_literals, _ROWS)))
+    table = find(lake, namespace, "old")
+    table.set_not_null(_CTX, "name")
+    table.add_constraint(_CTX, "CHECK (n > 0)")
+    assert tables.run.counts("INSERT INTO old SELECT id + 10, name, n, u FROM s") == (2, 0, 0)
+    before = tables.state()
+    for rule in ("NOT NULL", "CHECK"):
+        with pytest.raises(ConstraintViolation, match=BROKEN[rule][2].split(":")[0]):
+            tables.run(f"INSERT INTO old {_selected(BROKEN[rule][0])}")
+    for statement in (
+        "UPDATE old SET n = 1",
+        "DELETE FROM old WHERE id = 1",
+        "INSERT OVERWRITE old SELECT * FROM s",
+        "MERGE INTO old USING s ON old.id = s.id WHEN MATCHED THEN DELETE",
+    ):
+        with pytest.raises(NotWritable, match="have no ids"):
+            tables.run(statement)
+    assert tables.state() == before
+
+
+def test_tables_of_other_formats_are_not_changed(lake: LakeCatalog) -> None:
+    lake.spark.sql("CREATE DATABASE rules_of_others")
+    lake.spark.sql("CREATE TABLE rules_of_others.p USING parquet AS SELECT id FROM range(3)")
+    try:
+        with LakeCatalog(spark=lake.spark, spark_catalog="spark_catalog", name="others") as others:
+            run = Runner(others, "rules_of_others")
+            for statement in (
+                "INSERT INTO p SELECT 7",
+                "INSERT OVERWRITE p SELECT 7",
+                "UPDATE p SET id = 1",
+                "DELETE FROM p",
+                "MERGE INTO p USING p AS q ON p.id = q.id WHEN MATCHED THEN DELETE",
+            ):
+                with pytest.raises(NotWritable, match="is not an Iceberg table"):
+                    run(statement)
+            with pytest.raises(Unsupported, match="cannot make tables or views in this catalog"):
+                run("CREATE TABLE q AS SELECT * FROM p")
+        assert lake.spark.table("rules_of_others.p").count() == 3
+    finally:
+        lake.spark.sql("DROP DATABASE rules_of_others CASCADE")

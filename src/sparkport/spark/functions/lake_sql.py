@@ -37,7 +37,7 @@ from sparkport.spark.jvm.errors import translated
 from sparkport.spark.lake.directory import Kind
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.scan.plain_plans import PlainPlan, assigned_markers, plain_insert, plain_read
-from sparkport.spark.scan.query_plans import QueryPlans
+from sparkport.spark.scan.query_plans import QueryPlans, begins_query
 from sparkport.spark.scan.write_plans import ALLOWED, described
 
 if TYPE_CHECKING:
@@ -77,13 +77,13 @@ class LakeSql:
             find = plain_insert if is_change else plain_read
             plain = self._plain(ctx, find(parsed, session, current), is_change=is_change)
             columns = assigned_markers(parsed)
-            if not is_change and not self._plans.is_query(parsed):
-                raise BadRequest(
-                    f"{_TITLE} may be a query, or {ALLOWED}, and this is {described(text)}: ATTACH "
-                    "this server in DuckDB for other statements, or write one of these"
-                )
         if plain is not None:
             return _Plain(plain)
+        if not is_change and not begins_query(text):
+            raise BadRequest(
+                f"{_TITLE} may be a query, {ALLOWED}, and this is {described(text)}: ATTACH this "
+                "server in DuckDB for other statements, or write one of these"
+            )
         self._expect_may(ctx, Privilege.SPARK_RUN if is_change else Privilege.SPARK_SQL)
         places, given = marker_places(text), 0 if parameters is None else parameters.num_columns
         count = len(places)

@@ -65,7 +65,9 @@ class SparkRunInBlocks(ScalarFunction):
         texts = self._texts(values[0])
         given = given_statements(texts, None, self._namespace)
         ctx.report_query("; ".join(each.text for each in given))
-        done = run_all(self._lake, self._statements, as_statement(self._lake, ctx), given)
+        within = as_statement(self._lake, ctx)
+        self._statements.expect_all_allowed(within, given)
+        done = run_all(self._lake, self._statements, within, given)
         return self._result([reported(each) for each in done])
 
     def _texts(self, value: object) -> list[object]:

@@ -232,7 +232,9 @@ class TransactionSources:
                 f"the transaction has read table {identifier} when it had no rows, which Spark "
                 "cannot read any more: begin another one"
             )
-        return [(source.node, f"{identifier.sql} VERSION AS OF {other.snapshot.snapshot_id}")]
+        before, after = source.around
+        version = f"VERSION AS OF {other.snapshot.snapshot_id}"
+        return [(source.node, f"{before}{identifier.sql} {version}{after}")]
 
     def seen(self, ctx: Context, current: TableState) -> TableState:
         """The state of a table that the caller's transaction reads."""

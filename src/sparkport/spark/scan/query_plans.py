@@ -25,6 +25,7 @@ __all__ = [
     "IDENTIFIER_CLAUSE",
     "NamedRelation",
     "QueryPlans",
+    "begins_query",
     "identifier_of",
     "identifier_of_parts",
     "kind_of",
@@ -42,6 +43,8 @@ class NamedRelation:
     """UnresolvedRelation"""
     is_dated: bool = False
     """Whether the query says at which time or version."""
+    around: tuple[str, str] = ("", "")
+    """What other SQL than a name needs before it and after it in this place."""
 
 
 class QueryPlans:
@@ -166,10 +169,6 @@ class QueryPlans:
                 for each in _each(expression.collect(self._every_node)):
                     if kind_of(each) == _UNRESOLVED_COLUMN:
                         yield tuple(map(str, _each(each.nameParts())))
-
-    def is_query(self, parsed: Any) -> bool:
-        """Whether a parsed plan begins as queries do; its parts may be anything."""
-        return kind_of(self.without_common_tables(parsed)) in _PARSED
 
     def analyse(self, session: SparkSession, plan: Any) -> Any:
         """The plan with all names resolved. Commands in it are not run.
@@ -376,12 +375,21 @@ def _refused(title: str, text: str, otherwise: str) -> BadRequest:
 
     The message names a statement by its first word; `otherwise` says what is wrong with a query.
     """
-    word = next(
-        (word.upper() for word in re.findall(r"[A-Za-z]+", _without_comments(text))), "this"
-    )
-    if not text or word in _BEGIN_QUERIES:
+    if not text or begins_query(text):
         return BadRequest(f"{title}{otherwise}")
-    return BadRequest(f"{title} reads only, and this is a {word} statement: write a SELECT")
+    return BadRequest(
+        f"{title} reads only, and this is a {_first_word(text)} statement: write a SELECT"
+    )
+
+
+def begins_query(text: str) -> bool:
+    """Whether a statement is a query by its first word."""
+    return _first_word(text) in _BEGIN_QUERIES
+
+
+def _first_word(text: str) -> str:
+    words = re.findall(r"[A-Za-z]+", _without_comments(text))
+    return words[0].upper() if words else "this"
 
 
 _BEGIN_QUERIES = frozenset({"SELECT", "WITH", "FROM", "TABLE", "VALUES", "MAP", "REDUCE"})

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -138,6 +138,8 @@ class WritePlans:
         reads += _each(root.subqueries())
         plain = [self._plans.without_common_tables(each) for each in reads]
         sources = self._plans.named_in(plain, session, current, title)
+        if operation == "merge":
+            sources = [_as_merged(each, root.sourceTable()) for each in sources]
         named = NamedRelation(identifier_of(target, session, current), target)
         alias = "" if has_alias else f" AS {quoted(named.identifier.name)}"
         return ParsedWrite(
@@ -199,12 +201,22 @@ def replaced_names(text: str, names: Sequence[tuple[Any, str]]) -> str:
     return text
 
 
+def _as_merged(named: NamedRelation, source: Any) -> NamedRelation:
+    """A table that a MERGE reads. After USING there is a name or a query, but no name's version."""
+    is_aliased = kind_of(source) == _ALIAS
+    relation = source.child() if is_aliased else source
+    if not relation.origin().equals(named.node.origin()):
+        return named
+    alias = "" if is_aliased else f" AS {quoted(named.identifier.name)}"
+    return replace(named, around=("(SELECT * FROM ", f"){alias}"))
+
+
 def _unnamed(title: str) -> BadRequest:
     return BadRequest(f"{title}: name the table that is changed as schema.table")
 
 
 def described(text: str) -> str:
-    """What a statement is, by its first word: "a DROP statement"."""
+    """What kind of statement a text is, for messages: by its first word."""
     plain = re.sub(r"--[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
     words = [word.upper() for word in re.findall(r"[A-Za-z]+", plain)]
     if not words:
