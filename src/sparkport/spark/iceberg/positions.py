@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-__all__ = ["array_of", "between", "bitmap_of", "numbers_of"]
+__all__ = ["among", "array_of", "between", "bitmap_of", "numbers_of"]
 
 
 def numbers_of(values: pa.Array) -> Sequence[int]:
@@ -32,6 +33,16 @@ def between(values: pa.Array, lower: int | None, upper: int | None) -> pa.Array:
     first = 0 if lower is None else bisect_left(numbers, lower)
     end = len(numbers) if upper is None else bisect_left(numbers, upper + 1, first)
     return values.slice(first, max(0, end - first))
+
+
+def among(values: pa.Array, members: pa.Array) -> pa.Array:
+    """A mask of int64 values: TRUE for those that are among ascending members.
+
+    Arrow makes a hash table of the members at each call: only those near the values are put in it.
+    """
+    ends = pc.min_max(values)
+    near = between(members, ends["min"].as_py(), ends["max"].as_py())
+    return pc.is_in(values, value_set=near)
 
 
 def bitmap_of(values: pa.Array) -> BitMap64:

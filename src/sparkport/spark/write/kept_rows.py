@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkport.spark.iceberg.manifests import ROW_ID_FIELD
+from sparkport.spark.iceberg.positions import among
 from sparkport.spark.lake.changes import TableChange, part_of
 from sparkport.spark.write.reserved_columns import LAST_UPDATED_FIELD, ReservedColumns
 
@@ -46,7 +47,7 @@ def kept_rows(change: TableChange) -> KeptRows:
         if not columns.has(part, ROW_ID_FIELD):
             continue
         places = [
-            pc.add(pc.indices_nonzero(pc.is_in(ids, value_set=change.removed)).cast("int64"), start)
+            pc.add(pc.indices_nonzero(among(ids, change.removed)).cast("int64"), start)
             for start, ids in columns.row_ids(part, change.removed)
         ]
         kept = pa.concat_arrays([pa.array([], pa.int64()), *places])

@@ -20,6 +20,7 @@ from sparkport.engine.constraints.parsing import DatabaseError
 from sparkport.errors import Unsupported
 from sparkport.spark.iceberg.parts import FilePart
 from sparkport.spark.iceberg.plan import plan_scan
+from sparkport.spark.iceberg.positions import among
 from sparkport.spark.iceberg.read import read_parts, read_request
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.lake.changes import TableChange, part_of
@@ -200,9 +201,7 @@ class _Key:
         request = read_request(now, columns, row_filter, properties=now.file_properties)
         for batch in read_parts(request, parts, self._check):
             if len(removed):
-                batch = batch.filter(
-                    pc.invert(pc.is_in(batch.column(ROWID_NAME), value_set=removed))
-                )
+                batch = batch.filter(pc.invert(among(batch.column(ROWID_NAME), removed)))
             yield batch.select(list(self.columns))
 
 
@@ -220,7 +219,7 @@ def new_rows(
             rows = batch.num_rows
             if file.path in change.gone:
                 positions, gone = pa.arange(start, start + rows), change.gone[file.path]
-                batch = batch.filter(pc.invert(pc.is_in(positions, value_set=gone)))
+                batch = batch.filter(pc.invert(among(positions, gone)))
             start += rows
             yield batch.select(list(columns))
 
