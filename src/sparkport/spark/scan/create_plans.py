@@ -109,9 +109,7 @@ class CreatePlans:
         operation = _STATEMENTS[kind_of(root)]
         if operation == "drop view":
             target = _target(root.child(), session, current, title)
-            return ParsedCreation(
-                operation, target, if_exists=bool(root.ifExists()), creates=False
-            )
+            return ParsedCreation(operation, target, if_exists=bool(root.ifExists()), creates=False)
         if operation == "create view":
             return self._view(root, session, current, title)
         sources = self._plans.named_in([root.query()], session, current, title, text)
