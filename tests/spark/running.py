@@ -47,10 +47,14 @@ def runner(lake: LakeCatalog, namespace: str) -> Run:
     return Runner(lake, namespace)
 
 
-def all_files(lake: LakeCatalog) -> set[Path]:
-    """All files below the warehouse, those of journals of statements included."""
+def all_files(lake: LakeCatalog, *, but_commits: bool = False) -> set[Path]:
+    """All files below the warehouse, those of journals of statements included.
+
+    Without those that each commit leaves, `but_commits`: a branch is made and dropped by commits.
+    """
     found = path_of(lake._lake.catalog.warehouse or "").rglob("*")
-    return {path for path in found if path.is_file() and path.name not in FILES}
+    files = {path for path in found if path.is_file() and path.name not in FILES}
+    return {path for path in files if not (but_commits and ".metadata.json" in path.name)}
 
 
 class Runner:

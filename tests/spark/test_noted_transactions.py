@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from tests.spark.test_states import TABLE, metadata
 
-from sparkport.catalog import TransactionState
+from sparkport.catalog import Context, Quotas, TransactionState
 from sparkport.errors import Conflict, LimitExceeded
 from sparkport.service.limits import LimitKeeper
 from sparkport.service.settings import Limits
@@ -154,3 +154,31 @@ def test_those_with_changes_count_against_their_principal_until_they_are_settled
     transactions.end(begun[1].id, TransactionState.ABORTED)
     transactions.end(begun[2].id, TransactionState.COMMITTED)
     assert keeper.of_each("transactions") == {}
+
+
+def test_a_transaction_is_not_forgotten_while_a_statement_of_it_runs(clock):
+    """Else what the statement changes would be published at once, and not with its block."""
+    history = History(LakeSettings(max_transactions=2))
+    transactions = history.transactions
+    block = transactions.begin()
+    statement = transactions.begin(statement_of=Context().with_transaction(block))
+    ctx = Context().with_transaction(statement)
+    found = transactions.find(block)
+    assert found is not None
+    found.collects = True
+    transactions.writes(found, Quotas())
+    with transactions.running(ctx), transactions.running(ctx):
+        clock.now += 7200
+        for _ in range(5):
+            transactions.begin()
+        assert transactions.collecting(ctx) is found
+        assert transactions.abandoned() == []
+    assert transactions.collecting(ctx) is found
+    assert transactions.abandoned() == []  # its time begins now
+    clock.now += 3601
+    assert transactions.abandoned() == [found]
+    transactions.end(block, TransactionState.ABORTED)
+    transactions.begin()
+    clock.now += 3601
+    transactions.begin()
+    assert transactions.find(block) is None

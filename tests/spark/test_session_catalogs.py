@@ -220,3 +220,43 @@ def test_a_hadoop_catalog(served: SessionCatalogs, clients: dict[str, DuckDBClie
     ]
     client.drop_table("s", "t")
     assert client.tables("s") == {} or "t" not in client.tables("s")
+
+
+def test_tables_are_made_from_queries_where_the_catalog_is_icebergs(
+    served: SessionCatalogs, clients: dict[str, DuckDBClient]
+) -> None:
+    client = _attached(clients, "hadoop")
+    client.create_schema("made")
+
+    def run(statement: Any) -> list[Any]:
+        return client.table_function("made", "spark_run", statement).to_pylist()
+
+    run("CREATE TABLE made.t AS SELECT id, 'x' AS name FROM range(3)")
+    run(
+        [
+            "CREATE TABLE made.u AS SELECT id + 10 AS id FROM made.t",
+            "INSERT INTO made.u SELECT id FROM made.t WHERE id = 1",
+            "CREATE OR REPLACE TABLE made.t AS SELECT id FROM made.u",
+        ]
+    )
+    for name in "tu":
+        assert sorted(client.scan("made", name, ["id"])["id"].to_pylist()) == [1, 10, 11, 12]
+    with pytest.raises(ServerError, match=r"(?i)divi"):
+        run(["CREATE TABLE made.w AS SELECT 1 AS x", "CREATE TABLE made.z AS SELECT 1 / id FROM t"])
+    assert set(client.tables("made")) == {"t", "u"}
+
+
+@pytest.mark.parametrize("name", ["delta", "iceberg"])
+def test_tables_are_made_from_queries_or_refused_with_the_reason(
+    served: SessionCatalogs, clients: dict[str, DuckDBClient], name: str
+) -> None:
+    client = _attached(clients, name)
+    statement = f"CREATE TABLE d.made_{name} AS SELECT id FROM d.parquet"
+    if name == "delta":
+        with pytest.raises(ServerError, match="not Iceberg's: make them in Spark"):
+            client.table_function("d", "spark_run", statement)
+        assert "made_delta" not in client.tables("d")
+    else:
+        client.table_function("d", "spark_run", statement)
+        found = client.scan("d", "made_iceberg", ["id"])["id"].to_pylist()
+        assert sorted(found) == [1, 2, 3]

@@ -8,13 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.spark.lake_tables import create, drop, find, insert, values
+from tests.spark.lake_tables import create, drop, find, insert, sql_name, values
 from tests.spark.running import all_files, created_meanwhile, run
 
 from sparkport.catalog import Constraints
 from sparkport.errors import AlreadyExists, Conflict, ConstraintViolation, NotFound, SparkportError
 from sparkport.spark import LakeCatalog
 from sparkport.spark.ddl.new_tables import NewTable
+from sparkport.spark.ddl.new_views import NewView
 from sparkport.spark.lake.outcomes import OutcomeUnknown
 from sparkport.spark.lake.sqlite_catalog import SqliteCatalog
 
@@ -62,32 +63,32 @@ def test_a_pipeline_that_ends_publishes_all(lake, namespace, run):
     "last", ["INSERT INTO s SELECT 1, 'twice'", "CREATE TABLE b AS SELECT raise_error('no') AS x"]
 )
 def test_a_pipeline_whose_last_statement_fails_leaves_nothing(lake, namespace, run, last):
-    before = _data(lake)
+    before = all_files(lake, but_commits=True)
     with pytest.raises((ConstraintViolation, SparkportError)):
         run([*_ALL, last])
     _untouched(lake, namespace)
-    assert _data(lake) == before
+    assert all_files(lake, but_commits=True) == before
 
 
 def test_a_table_that_another_has_made_meanwhile_stays(lake, namespace, run, created_meanwhile):
-    before = _data(lake)
+    before = all_files(lake, but_commits=True)
     created_meanwhile(lambda: create(lake, namespace, "A", _COLUMNS))
     with pytest.raises(AlreadyExists, match=r"\.A exists already"):
         run(_ALL)
     drop(lake, namespace, "A")
     _untouched(lake, namespace)
-    assert _data(lake) == before
+    assert all_files(lake, but_commits=True) == before
 
 
 def test_a_table_that_another_makes_in_the_last_moment_stays(lake, namespace, run, monkeypatch):
     """The catalog itself finds it, while it publishes all."""
-    before = _data(lake)
+    before = all_files(lake, but_commits=True)
     swap_all = SqliteCatalog.swap_all
 
     def later(catalog: Any, changes: Any) -> None:
         if len(changes) > 1:
             monkeypatch.setattr(SqliteCatalog, "swap_all", swap_all)
-            create(lake, namespace, "a", _COLUMNS)
+            lake.spark.sql(f"CREATE TABLE {sql_name(lake, namespace, 'a')} (x INT) USING iceberg")
         swap_all(catalog, changes)
 
     monkeypatch.setattr(SqliteCatalog, "swap_all", later)
@@ -96,19 +97,19 @@ def test_a_table_that_another_makes_in_the_last_moment_stays(lake, namespace, ru
     assert not isinstance(caught.value, OutcomeUnknown)
     drop(lake, namespace, "a")
     _untouched(lake, namespace)
-    assert _data(lake) == before
+    assert all_files(lake, but_commits=True) == before
 
 
 def test_a_schema_that_is_dropped_meanwhile(lake, namespace, run, created_meanwhile):
     other = f"{namespace}_gone"
     lake.spark.sql(f"CREATE NAMESPACE `{lake.spark_catalog}`.{other}")
-    before = _data(lake)
+    before = all_files(lake, but_commits=True)
     created_meanwhile(
         lambda: lake.spark.sql(f"DROP NAMESPACE `{lake.spark_catalog}`.{other}").collect()
     )
     with pytest.raises(NotFound, match=f"schema {other} does not exist"):
         run(f"CREATE TABLE {other}.t AS SELECT * FROM s")
-    assert _data(lake) == before
+    assert all_files(lake, but_commits=True) == before
 
 
 def test_of_several_that_make_one_table_one_does(lake, namespace, run):
@@ -130,7 +131,11 @@ def test_of_several_that_make_one_table_one_does(lake, namespace, run):
     assert [type(each) for each in errors] == [AlreadyExists, AlreadyExists]
     table = find(lake, namespace, "t")
     assert len(set(values(table, "x"))) == 1
-    folders = {path.parents[1] for path in _data(lake) if f"{namespace}/t-" in str(path)}
+    folders = {
+        path.parents[1]
+        for path in all_files(lake, but_commits=True)
+        if f"{namespace}/t-" in str(path)
+    }
     assert len(folders) == 1, "the others have left nothing"
 
 
@@ -158,29 +163,35 @@ def test_what_was_published_is_found_although_the_answer_is_lost(
 
 
 def test_an_unknown_outcome_is_told_and_its_files_stay(lake, namespace, run, monkeypatch):
-    before = _data(lake)
+    before = all_files(lake, but_commits=True)
     _lose(monkeypatch, is_made=False)
     with pytest.raises(OutcomeUnknown, match=r"did not say whether the changes of .* all or none"):
         run(_ALL)
     monkeypatch.undo()
     assert find(lake, namespace, "a") is None
-    assert any(f"{namespace}/a-" in str(each) for each in _data(lake) - before)
+    assert any(
+        f"{namespace}/a-" in str(each) for each in all_files(lake, but_commits=True) - before
+    )
 
 
 def test_a_catalog_that_cannot_publish_all_at_once_removes_new_tables_again(
     lake, namespace, run, monkeypatch
 ):
     monkeypatch.setattr(SqliteCatalog, "creates_together", False)
-    before = _data(lake)
+    before = all_files(lake, but_commits=True)
     monkeypatch.setattr(NewTable, "publish", _refusing(NewTable.publish, "r"))
     with pytest.raises(Conflict, match="not now"):
         run([_ALL[0], _REPLACE])
     _untouched(lake, namespace)
-    assert _data(lake) == before
-    with pytest.raises(Conflict, match=rf"published in part: its changes are in .*{namespace}\.s"):
-        run([_ALL[0], "INSERT INTO s SELECT id + 100, name FROM a", _REPLACE])
+    assert all_files(lake, but_commits=True) == before
+    monkeypatch.setattr(NewView, "publish", _refusing(NewView.publish, "v"))
+    with pytest.raises(
+        Conflict, match=rf"in part: .*\.a and .*\.s.*, they are not in {namespace}\.v"
+    ):
+        run([_ALL[0], "INSERT INTO s SELECT id + 100, name FROM a", _REPLACE, _ALL[2]])
     drop(lake, namespace, "a")
     assert len(values(find(lake, namespace, "s"), "id")) == 4
+    assert sorted(values(find(lake, namespace, "r"), "id")) == [1, 2], "at once with s"
 
 
 def test_a_new_table_that_others_have_filled_already_is_not_removed_again(
@@ -201,21 +212,12 @@ _REPLACE = "CREATE OR REPLACE TABLE r AS SELECT id FROM a"
 
 
 def _refusing(
-    publish: Callable[[NewTable], bool], name: str, first: Callable[[], None] = lambda: None
-) -> Callable[[NewTable], bool]:
-    def refuse(made: NewTable) -> bool:
+    publish: Callable[[Any], bool], name: str, first: Callable[[], None] = lambda: None
+) -> Callable[[Any], bool]:
+    def refuse(made: Any) -> bool:
         if made.identifier.name != name:
             return publish(made)
         first()
         raise Conflict("not now")
 
     return refuse
-
-
-def _data(lake: LakeCatalog) -> set[Any]:
-    return {path for path in all_files(lake) if not _is_metadata_of_others(path)}
-
-
-def _is_metadata_of_others(path: Any) -> bool:
-    """Branches that were made and removed leave metadata, as every commit does."""
-    return path.name.endswith((".metadata.json", ".metadata.json.crc"))

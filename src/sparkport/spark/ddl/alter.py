@@ -22,7 +22,8 @@ from sparkport.spark.ddl.rewrite import files_without, rewrite
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.plan import plan_scan
 from sparkport.spark.iceberg.types.declared import stored_field
-from sparkport.spark.lake.iceberg_commit import Draft, alter, assigned
+from sparkport.spark.lake.drafted_columns import assigned
+from sparkport.spark.lake.iceberg_commit import Draft, alter
 from sparkport.spark.lake.lake import Lake
 
 __all__ = [

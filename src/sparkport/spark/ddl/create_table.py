@@ -27,7 +27,7 @@ from sparkport.spark.iceberg.types.nested import inner_ids
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.lake import folders
 from sparkport.spark.lake.directory import CatalogEntry, Kind
-from sparkport.spark.lake.iceberg_commit import (
+from sparkport.spark.lake.drafted_columns import (
     assigned,
     describe,
     java_schema,

@@ -19,7 +19,8 @@ from sparkport.spark.iceberg.definition import Definition
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.types.declared import stored_field
 from sparkport.spark.iceberg.types.nested import fields_inside
-from sparkport.spark.lake.iceberg_commit import Draft, alter, assigned
+from sparkport.spark.lake.drafted_columns import assigned
+from sparkport.spark.lake.iceberg_commit import Draft, alter
 from sparkport.spark.lake.lake import Lake
 
 __all__ = ["add_field", "remove_field", "rename_field"]

@@ -34,7 +34,8 @@ from sparkport.spark.ddl.rewrite import rewrite
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.types.declared import encode, natural_type, stored_field
 from sparkport.spark.iceberg.types.nested import inner_ids
-from sparkport.spark.lake.iceberg_commit import Draft, alter, assigned
+from sparkport.spark.lake.drafted_columns import assigned
+from sparkport.spark.lake.iceberg_commit import Draft, alter
 from sparkport.spark.lake.lake import Lake
 
 __all__ = ["change_column_type"]

@@ -7,9 +7,8 @@ that is only drafted (ddl/new_tables.py). The caller's transaction keeps that un
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkport.catalog import Context, Privilege
 from sparkport.catalog.names import folded
@@ -26,16 +25,13 @@ from sparkport.spark.ddl.names import expect_text
 from sparkport.spark.ddl.new_views import DroppedView
 from sparkport.spark.functions.statements import Statement
 from sparkport.spark.functions.table_creations import TableCreations
-from sparkport.spark.functions.transaction_sources import TransactionSources
 from sparkport.spark.functions.view_creations import ViewCreations
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.lake.directory import CatalogEntry, Kind
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.transaction import Transaction
 from sparkport.spark.lake.unpublished import Unpublished
-from sparkport.spark.scan.create_plans import CreatePlans, ParsedCreation
-from sparkport.spark.scan.query_plans import QueryPlans
-from sparkport.spark.scan.write_plans import ParsedWrite
+from sparkport.spark.scan.create_plans import ParsedCreation
 from sparkport.spark.write.spark_changes import Outcome
 
 if TYPE_CHECKING:
@@ -47,12 +43,10 @@ __all__ = ["Creations"]
 class Creations:
     """Runs the statements of a lake that make tables and views. Thread-safe."""
 
-    def __init__(
-        self, lake: Lake, plans: QueryPlans, creates: CreatePlans, sources: TransactionSources
-    ) -> None:
+    def __init__(self, lake: Lake, tables: TableCreations, views: ViewCreations) -> None:
         self._lake = lake
-        self._tables = TableCreations(lake, plans, creates, sources)
-        self._views = ViewCreations(lake, plans, sources)
+        self._tables = tables
+        self._views = views
 
     def expect_allowed(self, ctx: Context, title: str, parsed: ParsedCreation) -> None:
         """Check that the caller may make or drop what a statement makes or drops.
@@ -122,18 +116,6 @@ class Creations:
             return Outcome()
         add = partial(self._add, ctx, transaction)
         return self._tables.make(ctx, statement, parsed, session, entry, add)
-
-    def insert(
-        self,
-        ctx: Context,
-        transaction: Transaction,
-        statement: Statement,
-        write: ParsedWrite,
-        session: SparkSession,
-        read_again: Callable[[str], tuple[Any, ParsedWrite]],
-    ) -> Outcome:
-        """Insert into a table that the same transaction has made: `TableCreations.insert`."""
-        return self._tables.insert(ctx, transaction, statement, write, session, read_again)
 
     def _present(self, transaction: Transaction, parsed: ParsedCreation) -> CatalogEntry | None:
         """What has the name of a new object, in whatever case.

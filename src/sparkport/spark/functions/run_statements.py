@@ -30,7 +30,9 @@ from sparkport.spark.functions.awaited_jobs import run_job
 from sparkport.spark.functions.creations import Creations
 from sparkport.spark.functions.query_sessions import QuerySessions
 from sparkport.spark.functions.statements import Statement
+from sparkport.spark.functions.table_creations import TableCreations
 from sparkport.spark.functions.transaction_sources import TransactionSources
+from sparkport.spark.functions.view_creations import ViewCreations
 from sparkport.spark.iceberg.definition import ICEBERGS_OWN
 from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.iceberg.table_state import TableState
@@ -67,7 +69,9 @@ class RunStatements:
         self._writes = WritePlans(self._plans)
         self._creates = CreatePlans(self._plans)
         self._sources = TransactionSources(lake, self._sessions, self._plans)
-        self._creations = Creations(lake, self._plans, self._creates, self._sources)
+        self._tables = TableCreations(lake, self._plans, self._creates, self._sources)
+        views = ViewCreations(lake, self._plans, self._sources)
+        self._creations = Creations(lake, self._tables, views)
 
     def is_change(self, parsed: Any) -> bool:
         """Whether a parsed plan changes, makes or drops something, and is no query."""
@@ -153,7 +157,7 @@ class RunStatements:
                     raise BadRequest(f"{title}: write the name of the table as it is")
                 return self._writes.statement(parsed), again
 
-            return self._creations.insert(ctx, transaction, statement, found, session, read_again)
+            return self._tables.insert(ctx, transaction, statement, found, session, read_again)
 
     def _run(
         self,

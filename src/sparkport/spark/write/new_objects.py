@@ -1,8 +1,9 @@
 """The tables and views that a transaction makes, in catalogs that cannot publish all at once.
 
 Strategy: new tables come first, as nobody can have used them: if the rest of the transaction cannot
-be published, they are removed again. Then come the changes of tables that others use, at last the
-tables that are replaced, and the views.
+be published, they are removed again. Then come the changes of tables that others use, and those
+that are replaced, at once where the catalog `swaps_together`; at last the views. If it fails
+between, the error says what is published. A server that is killed between cannot say it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,17 @@ from sparkport.spark.lake.outcomes import OutcomeUnknown
 from sparkport.spark.lake.transaction import Transaction
 from sparkport.spark.lake.unpublished import Unpublished
 
-__all__ = ["created_first", "publish_each", "settle"]
+__all__ = ["at_once", "created_first", "publish_each", "settle"]
+
+
+def at_once(lake: Lake, transaction: Transaction) -> list[Unpublished]:
+    """What a transaction makes that its catalog publishes together with its changes of tables."""
+    made = list(transaction.made.values())
+    if lake.catalog.creates_together:
+        return made
+    replaced = [each for each in made if not (each.is_new or each.is_view)]
+    is_one = len(replaced) + len(transaction.pending) == 1
+    return replaced if lake.catalog.swaps_together and not is_one else []
 
 
 @contextmanager

@@ -40,7 +40,7 @@ from sparkport.spark.write.branches import remove_branch_files, without_branch
 from sparkport.spark.write.commit import add_rows, attempts, commit_change
 from sparkport.spark.write.data_files import write_held
 from sparkport.spark.write.keys import KeyCheck
-from sparkport.spark.write.new_objects import created_first, publish_each, settle
+from sparkport.spark.write.new_objects import at_once, created_first, publish_each, settle
 from sparkport.spark.write.verify import verified
 
 __all__ = ["drop_branch", "publish", "publish_transaction", "roll_back"]
@@ -193,10 +193,10 @@ def _publish_more(
 ) -> None:
     """Publish what is pending, up to the first that another writer has changed meanwhile."""
     drafts: dict[Identifier, tuple[Draft, Any]] = {}
-    together = list(transaction.made.values()) if lake.catalog.creates_together else []
     try:
         for each in sorted(transaction.pending, key=str):
             drafts[each] = _draft(lake, ctx, transaction, each, checks[each])
+        together = at_once(lake, transaction)
         if together or (lake.catalog.swaps_together and len(drafts) > 1):
             if _swapped_together(transaction, drafts, together):
                 published += [*drafts, *(each.identifier for each in together)]
