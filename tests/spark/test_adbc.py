@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, timezone
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -87,7 +88,7 @@ def test_a_connection_has_a_token_and_tls(lake, table):
         location = server.location.replace("grpc+tls://0.0.0.0", "grpc+tls://127.0.0.1")
         assert count(trust | token("secret")) == (2,)
         for options in (trust | token("wrong"), trust):
-            assert refused(lambda options=options: count(options)) is AdbcStatusCode.UNAUTHENTICATED
+            assert refused(partial(count, options)) is AdbcStatusCode.UNAUTHENTICATED
         assert refused(lambda: count(token("secret"))) is AdbcStatusCode.IO
 
 
@@ -336,7 +337,7 @@ def test_a_prepared_query_follows_its_table(lake, namespace, cursor, table):
     assert columns() == [["id int64", "n int64"], ["id int64", "n int64", one]]
     lake.spark.sql(f"DROP TABLE {sql_name(lake, namespace, 't')}")
     for query, given in ((plain, None), (computed, (0,))):
-        assert refused(lambda q=query, g=given: cursor.execute(q, g)) is AdbcStatusCode.NOT_FOUND
+        assert refused(partial(cursor.execute, query, given)) is AdbcStatusCode.NOT_FOUND
 
 
 def test_a_prepared_handle_follows_its_table(lake, namespace, connection, table):
