@@ -87,7 +87,7 @@ def rows(catalog: sp.MemoryCatalog, name: str) -> list[dict[str, object]]:
 
 
 def test_a_catalog_that_runs_no_sql_says_what_works(cursor, catalog):
-    with pytest.raises(NotSupportedError, match="does not run SQL: ATTACH .* by a bulk ingest"):
+    with pytest.raises(NotSupportedError, match=r"does not run SQL: ATTACH .* by a bulk ingest"):
         cursor.execute("SELECT * FROM s.kept")
 
     assert cursor.adbc_ingest("kept", pa.table({"a": [1]}), mode="append") == 1

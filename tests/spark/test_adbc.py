@@ -10,10 +10,13 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.flight as flight
 import pytest
 from adbc_driver_flightsql import dbapi
 from adbc_driver_manager import AdbcStatusCode, Error
 from tests.server.certificates import Authority
+from tests.server.protobuf import command, message, unwrapped
+from tests.server.raw_client import RawClient
 from tests.spark.lake_tables import create, find, insert, sql_name, values
 from tests.spark.running import run
 
@@ -439,3 +442,37 @@ def test_the_lake_is_described(connection, namespace, table):
     assert connection.adbc_current_catalog == name
     info = connection.adbc_get_info()
     assert (info["vendor_name"], info["vendor_version"]) == ("Sparkport", sp.__version__)
+
+
+# ------------------------------------------------------------------------------------- transactions
+
+
+@pytest.mark.parametrize("kind", ["ended", "altered", "unknown"])
+def test_a_transaction_that_is_not_active_changes_nothing(server, run, namespace, table, kind):
+    with RawClient(server.location) as raw:
+        (answer,) = raw.action("BeginTransaction", command("ActionBeginTransactionRequest"))
+        transaction = bytes(unwrapped(answer, "ActionBeginTransactionResult")[1])
+        ending = command("ActionEndTransactionRequest", (1, transaction), (2, 1))
+        if kind == "ended":
+            raw.action("EndTransaction", ending)
+        else:
+            transaction = transaction[:-1] + b"?" if kind == "altered" else b"nonsense"
+            ending = command("ActionEndTransactionRequest", (1, transaction), (2, 1))
+        before = run.left("t")
+
+        def asked(name: str, text: str) -> bytes:
+            packed = command(name, (1, text), (2, transaction))
+            return flight.FlightDescriptor.for_command(packed).serialize()
+
+        change = f"DELETE FROM {table}"
+        failures = [
+            raw.failure("GetFlightInfo", asked("CommandStatementQuery", f"SELECT * FROM {table}")),
+            raw.failure("GetFlightInfo", asked("CommandStatementQuery", change)),
+            raw.failure("DoPut", [message((1, asked("CommandStatementUpdate", change)))]),
+        ]
+        if kind != "ended":  # to commit again is no error
+            failures.append(raw.action_failure("EndTransaction", ending))
+        for failure in failures:
+            assert failure.code in ("FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND")
+            assert "transaction" in failure.message.lower()
+        assert run.left("t") == before
