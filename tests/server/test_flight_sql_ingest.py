@@ -87,6 +87,13 @@ def rows(catalog: sp.MemoryCatalog, name: str) -> list[dict[str, object]]:
     return [{key: row[key] for key in row if key != "rowid"} for row in found]
 
 
+def test_a_catalog_that_runs_no_sql_says_what_works(cursor, catalog):
+    with pytest.raises(NotSupportedError, match=r"does not run SQL: ATTACH .* by a bulk ingest"):
+        cursor.execute("SELECT * FROM s.kept")
+
+    assert cursor.adbc_ingest("kept", pa.table({"a": [1]}), mode="append") == 1
+
+
 def test_an_ingest_creates_a_table_and_fills_it(cursor, catalog):
     assert cursor.adbc_ingest("t", ROWS, mode="create") == 3
 

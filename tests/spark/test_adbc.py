@@ -1,23 +1,27 @@
-"""The lake by ADBC's driver: secure connections, types, ingests, prepared statements, errors."""
+"""The lake by ADBC's driver: secure connections, types, prepared statements, errors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import date, datetime, time, timezone
+from datetime import date, datetime, timezone
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.flight as flight
 import pytest
 from adbc_driver_flightsql import dbapi
 from adbc_driver_manager import AdbcStatusCode, Error
 from tests.server.certificates import Authority
+from tests.server.protobuf import command, message, unwrapped
+from tests.server.raw_client import RawClient
 from tests.spark.lake_tables import create, find, insert, sql_name, values
-from tests.spark.running import Run, run
+from tests.spark.running import run
 
 import sparkport as sp
-from sparkport.catalog import Constraints, Context
+from sparkport.catalog import Constraints
 from sparkport.server import Server
 from sparkport.spark import LakeCatalog
 
@@ -87,7 +91,7 @@ def test_a_connection_has_a_token_and_tls(lake, table):
         location = server.location.replace("grpc+tls://0.0.0.0", "grpc+tls://127.0.0.1")
         assert count(trust | token("secret")) == (2,)
         for options in (trust | token("wrong"), trust):
-            assert refused(lambda options=options: count(options)) is AdbcStatusCode.UNAUTHENTICATED
+            assert refused(partial(count, options)) is AdbcStatusCode.UNAUTHENTICATED
         assert refused(lambda: count(token("secret"))) is AdbcStatusCode.IO
 
 
@@ -147,8 +151,6 @@ PARAMETERS: dict[str, tuple[pa.DataType, list[Any]]] = {
         [datetime(2024, 2, 29, 1, 2, 3, 456789, UTC), datetime(1969, 12, 31, 23, tzinfo=UTC)],
     ),
     "ns": (pa.timestamp("ns"), [datetime(2024, 2, 29, 1, 2, 3, 456789), datetime(1970, 1, 1)]),
-    "tod": (pa.time64("us"), [time(1, 2, 3, 4), time(23, 59, 59, 999999)]),
-    "ms": (pa.time32("ms"), [time(1, 2, 3), time(0)]),
     "bin": (pa.binary(), [b"\x00\xff", b""]),
     "s": (pa.string(), ["it's `ü` \\ 🦆", ""]),
     "ls": (pa.large_string(), ["x" * 1000, ""]),
@@ -205,110 +207,6 @@ def test_many_rows_of_parameters_are_stored(cursor, lake, namespace):
     assert cursor.fetchone() == (len(rows), sum(ids), len(rows))
 
 
-# ------------------------------------------------------------------------------------------ ingests
-
-
-@pytest.mark.long
-def test_a_million_rows_are_ingested_in_each_mode(cursor, lake, namespace):
-    ids = pa.array(range(1_000_000))
-    names = pa.array([f"n{each}" for each in range(1_000_000)])
-    rows = pa.table({"id": ids, "name": names})
-    pieces = pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches(100_000))
-    once = (1_000_000, 499_999_500_000, 1_000_000, 6_888_890)
-    twice = (2 * once[0], 2 * once[1], once[2], 2 * once[3])
-    for mode, data, expected in (
-        ("create", pieces, once),
-        ("append", rows, twice),
-        ("replace", rows, once),
-        ("create_append", rows, twice),
-    ):
-        assert cursor.adbc_ingest("t", data, mode=mode, db_schema_name=namespace) == 1_000_000
-        cursor.execute(
-            f"SELECT count(*), sum(id), count(DISTINCT name), sum(length(name)) FROM {namespace}.t"
-        )
-        assert cursor.fetchone() == expected, mode
-
-
-BAD_ROWS: dict[str, tuple[pa.Table, AdbcStatusCode, str]] = {
-    "columns": (
-        pa.table({"id": [7], "nope": ["x"]}),
-        AdbcStatusCode.INVALID_ARGUMENT,
-        r"t has no column nope",
-    ),
-    "types": (
-        pa.table({"id": [[7]], "name": ["x"]}),
-        AdbcStatusCode.INVALID_ARGUMENT,
-        r"column id .*cannot be converted",
-    ),
-    "null": (
-        pa.table({"id": pa.array([7, None], pa.int64()), "name": ["x", "y"]}),
-        AdbcStatusCode.UNKNOWN,
-        r"NOT NULL.*id",
-    ),
-    "key": (
-        pa.table({"id": [7, 1], "name": ["x", "y"]}),
-        AdbcStatusCode.UNKNOWN,
-        r"Duplicate key",
-    ),
-    "check": (pa.table({"id": [5000]}), AdbcStatusCode.UNKNOWN, "CHECK"),
-}
-
-
-@pytest.mark.parametrize("mode", ["append", "create_append"])
-@pytest.mark.parametrize("what", BAD_ROWS)
-def test_rows_that_do_not_fit_leave_the_table_as_it_was(cursor, run, namespace, table, what, mode):
-    before = run.left("t")
-    rows, status, message = BAD_ROWS[what]
-    with pytest.raises(Error, match=message) as raised:
-        cursor.adbc_ingest("t", rows, mode=mode, db_schema_name=namespace)
-    assert raised.value.status_code is status
-    assert run.left("t") == before
-    assert tables(run.lake, namespace) == ["t"]
-
-
-@pytest.mark.parametrize("mode", ["create", "replace", "create_append"])
-def test_an_ingest_that_breaks_off_leaves_no_table(cursor, run, namespace, table, mode):
-    before = run.left("t")
-    name = "t" if mode == "replace" else "new"
-    with pytest.raises(Exception, match="the disk is gone|ancel"):
-        cursor.adbc_ingest(name, breaking_off(), mode=mode, db_schema_name=namespace)
-    assert tables(run.lake, namespace) == ["t"]
-    assert run.left("t") == before
-
-
-def breaking_off() -> pa.RecordBatchReader:
-    """Rows that end in an error of the client."""
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for start in range(3):
-            yield pa.record_batch({"id": [7 + start], "name": ["x"]})
-        raise ValueError("the disk is gone")
-
-    return pa.RecordBatchReader.from_batches(COLUMNS, batches())
-
-
-def tables(lake: LakeCatalog, namespace: str) -> list[str]:
-    schema: Any = lake.schema(Context(), namespace)
-    return sorted(each.name for each in schema.tables(Context()))
-
-
-@pytest.mark.parametrize(
-    ("name", "mode", "status"),
-    [
-        ("t", "create", AdbcStatusCode.ALREADY_EXISTS),
-        ("nope", "append", AdbcStatusCode.NOT_FOUND),
-    ],
-)
-def test_a_mode_that_does_not_fit_changes_nothing(cursor, run, namespace, table, name, mode, status):
-    before = run.left("t")
-    rows = pa.table({"id": [7], "name": ["x"]})
-    assert (
-        refused(lambda: cursor.adbc_ingest(name, rows, mode=mode, db_schema_name=namespace))
-        is status
-    )
-    assert (run.left("t"), tables(run.lake, namespace)) == (before, ["t"])
-
-
 # ----------------------------------------------------------------------------- prepared statements
 
 
@@ -318,8 +216,8 @@ def test_a_prepared_query_follows_its_table(lake, namespace, cursor, table):
 
     def columns() -> list[list[str]]:
         found = []
-        for query, values in ((plain, None), (computed, (0,))):
-            cursor.execute(query, values)
+        for query, given in ((plain, None), (computed, (0,))):
+            cursor.execute(query, given)
             found.append(cursor.fetch_arrow_table())
             assert found[-1].num_rows == 2
         return [[f"{each.name} {each.type}" for each in one.schema] for one in found]
@@ -336,7 +234,7 @@ def test_a_prepared_query_follows_its_table(lake, namespace, cursor, table):
     assert columns() == [["id int64", "n int64"], ["id int64", "n int64", one]]
     lake.spark.sql(f"DROP TABLE {sql_name(lake, namespace, 't')}")
     for query, given in ((plain, None), (computed, (0,))):
-        assert refused(lambda q=query, g=given: cursor.execute(q, g)) is AdbcStatusCode.NOT_FOUND
+        assert refused(partial(cursor.execute, query, given)) is AdbcStatusCode.NOT_FOUND
 
 
 def test_a_prepared_handle_follows_its_table(lake, namespace, connection, table):
@@ -358,7 +256,9 @@ def test_a_prepared_handle_follows_its_table(lake, namespace, connection, table)
         changer.execute(change, (11, "y"))
         lake.spark.sql(f"{alter} DROP COLUMN name")
         assert refused(lambda: cursor.execute(query, (1,))) is AdbcStatusCode.NOT_FOUND
-        assert refused(lambda: changer.execute(change, (12, "z"))) is AdbcStatusCode.INVALID_ARGUMENT
+        assert (
+            refused(lambda: changer.execute(change, (12, "z"))) is AdbcStatusCode.INVALID_ARGUMENT
+        )
         lake.spark.sql(f"{alter} ADD COLUMN name STRING")
         cursor.execute(query, (1,))
         assert cursor.fetchall() == [(None,)]
@@ -393,9 +293,13 @@ def test_an_error_has_its_status_and_says_what_is_wrong(
     cursor, lake, namespace, table, statement, status, message
 ):
     """The driver has no status for FAILED_PRECONDITION, and INTEGRITY for no code of gRPC."""
-    with pytest.raises(Error, match=message) as raised:
+
+    def run() -> None:
         cursor.execute(statement.format(table))
         cursor.fetchall()
+
+    with pytest.raises(Error, match=message) as raised:
+        run()
     assert raised.value.status_code is AdbcStatusCode[status]
     assert "org.apache" not in str(raised.value)
     assert sorted(values(find(lake, namespace, "t"), "id")) == [1, 2]
@@ -432,3 +336,37 @@ def test_the_lake_is_described(connection, namespace, table):
     assert connection.adbc_current_catalog == name
     info = connection.adbc_get_info()
     assert (info["vendor_name"], info["vendor_version"]) == ("Sparkport", sp.__version__)
+
+
+# ------------------------------------------------------------------------------------- transactions
+
+
+@pytest.mark.parametrize("kind", ["ended", "altered", "unknown"])
+def test_a_transaction_that_is_not_active_changes_nothing(server, run, namespace, table, kind):
+    with RawClient(server.location) as raw:
+        (answer,) = raw.action("BeginTransaction", command("ActionBeginTransactionRequest"))
+        transaction = bytes(unwrapped(answer, "ActionBeginTransactionResult")[1])
+        ending = command("ActionEndTransactionRequest", (1, transaction), (2, 1))
+        if kind == "ended":
+            raw.action("EndTransaction", ending)
+        else:
+            transaction = transaction[:-1] + b"?" if kind == "altered" else b"nonsense"
+            ending = command("ActionEndTransactionRequest", (1, transaction), (2, 1))
+        before = run.left("t")
+
+        def asked(name: str, text: str) -> bytes:
+            packed = command(name, (1, text), (2, transaction))
+            return flight.FlightDescriptor.for_command(packed).serialize()
+
+        change = f"DELETE FROM {table}"
+        failures = [
+            raw.failure("GetFlightInfo", asked("CommandStatementQuery", f"SELECT * FROM {table}")),
+            raw.failure("GetFlightInfo", asked("CommandStatementQuery", change)),
+            raw.failure("DoPut", [message((1, asked("CommandStatementUpdate", change)))]),
+        ]
+        if kind != "ended":  # to commit again is no error
+            failures.append(raw.action_failure("EndTransaction", ending))
+        for failure in failures:
+            assert failure.code in ("FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND")
+            assert "transaction" in failure.message.lower()
+        assert run.left("t") == before

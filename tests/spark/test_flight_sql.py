@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.flight as flight
 import pytest
 from adbc_driver_flightsql import dbapi
 from adbc_driver_manager import OperationalError, ProgrammingError
+from tests.server.protobuf import command
 from tests.spark.lake_tables import create, find, insert, values
 
 import sparkport as sp
@@ -97,6 +99,9 @@ def test_parameters_have_their_types(cursor, table):
     markers = cursor.adbc_prepare(f"SELECT name FROM {table} WHERE id > ? AND name < ?")
     assert markers.types == [pa.int64(), pa.string()]
     assert cursor.adbc_prepare(f"UPDATE {table} SET id = ?").types == [pa.int64()]
+    compared = "SELECT 1 WHERE ? = timestamp_ntz'2024-01-02' AND ? > timestamp'2024-01-02'"
+    zones = [each.tz for each in cursor.adbc_prepare(compared).types]
+    assert zones == [None, "UTC"]
 
 
 def test_a_change_tells_how_many_rows_it_has_changed(cursor, lake, namespace, table):
@@ -155,6 +160,29 @@ def test_an_error_says_what_is_wrong(cursor, lake, namespace, table, statement, 
     with pytest.raises((ProgrammingError, OperationalError), match=message):
         cursor.execute(statement.format(table))
     assert rows(lake, namespace) == [(1, "ann"), (2, "bob")]
+
+
+def test_what_is_said_of_the_dialect_is_true(cursor, server, table):
+    asked = flight.FlightDescriptor.for_command(command("CommandGetSqlInfo"))
+    with flight.connect(server.location) as client:
+        ticket = client.get_flight_info(asked).endpoints[0].ticket
+        found = client.do_get(ticket).read_all().to_pylist()
+    infos = {each["info_name"]: each["value"] for each in found}
+    quote = infos[504]
+    cursor.execute(f"SELECT {quote}id{quote} FROM {table} WHERE id = 1")
+    assert cursor.fetchall() == [(1,)]
+    cursor.execute("SELECT x FROM VALUES (1), (NULL) AS v(x) ORDER BY x")
+    assert (infos[507], cursor.fetchall()) == (1, [(None,), (1,)])
+    for number, statement in (
+        *((501, "CREATE SCHEMA x"), (502, "CREATE TABLE x (a INT)")),
+        *((502, f"DROP TABLE {table}"), (500, "CREATE CATALOG x")),
+    ):
+        assert not infos[number]
+        with pytest.raises(ProgrammingError):
+            cursor.execute(statement)
+    assert [infos[number] for number in (3, 4, 8, 9, 10, 11, 563)] == [
+        *(False, True, 1, True, True, True, True)
+    ]
 
 
 def test_a_reader_with_a_row_filter_sees_part_of_a_plain_read(lake, namespace, table):

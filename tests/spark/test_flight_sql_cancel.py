@@ -14,14 +14,12 @@ from adbc_driver_manager import AdbcStatusCode, Error
 from tests.server.protobuf import command, decoded, message
 from tests.server.raw_client import SERVICE, RawClient, failure_of, ticket_message
 from tests.spark.lake_tables import create, find, folder, insert, values
-from tests.spark.running import Run, run
+from tests.spark.running import Runner
 from tests.spark.spark_jobs import running, wait_for
 
 from sparkport.catalog import Constraints
 from sparkport.server import Server
 from sparkport.spark import LakeCatalog
-
-__all__ = ["run"]
 
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 ENDLESS = "SELECT count(*) FROM range(0, 1000000000000) WHERE sha2(cast(id AS STRING), 512) = 'x'"
@@ -40,6 +38,11 @@ def server(lake: LakeCatalog) -> Iterator[Server]:
 def table(lake: LakeCatalog, namespace: str) -> None:
     create(lake, namespace, "t", COLUMNS, constraints=Constraints(primary_key=("id",)))
     insert(lake, namespace, "t", "(1, 'ann'), (2, 'bob')")
+
+
+@pytest.fixture
+def run(lake: LakeCatalog, namespace: str) -> Runner:
+    return Runner(lake, namespace)
 
 
 @pytest.fixture
@@ -69,7 +72,7 @@ class Attempt:
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call = call
         self._thread = threading.Thread(target=self._run)
-        self.error: Exception | None = None
+        self.error: Any = None
         self._thread.start()
 
     def _run(self) -> None:
@@ -78,7 +81,7 @@ class Attempt:
         except Exception as error:
             self.error = error
 
-    def ended(self) -> Exception:
+    def ended(self) -> Any:
         self._thread.join(60)
         assert not self._thread.is_alive()
         assert self.error is not None
@@ -89,11 +92,11 @@ def expect_works(lake: LakeCatalog) -> None:
     assert wait_for(lambda: running(lake.spark) > 0, 60), "Spark runs no job"
 
 
-def expect_written(run: Run, before: Any) -> None:
+def expect_written(run: Runner, before: Any) -> None:
     assert wait_for(lambda: run.left("t") != before, 60), "Spark writes no file"
 
 
-def expect_nothing_left(lake: LakeCatalog, namespace: str, run: Run, before: Any) -> None:
+def expect_nothing_left(lake: LakeCatalog, namespace: str, run: Runner, before: Any) -> None:
     assert wait_for(lambda: running(lake.spark) == 0, 60), "Spark goes on"
     assert wait_for(lambda: run.left("t") == before, 60), "a branch or a file is left"
     assert sorted(values(find(lake, namespace, "t"), "id")) == [1, 2]
@@ -154,8 +157,7 @@ def is_ended(cursor: Any, namespace: str) -> bool:
         cursor.execute(f"SELECT id FROM {namespace}.t")
         cursor.fetchall()
     except Error as error:
-        assert "not active" in str(error)
-        return True
+        return "not active" in str(error)
     return False
 
 

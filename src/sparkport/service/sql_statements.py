@@ -247,9 +247,9 @@ def _parameters_of(prepared: PreparedStatement) -> pa.RecordBatch | None:
 def _analyse(entered: Entered, text: str, parameters: pa.RecordBatch | None) -> SqlStatement:
     catalog = entered.registered.catalog
     if not isinstance(catalog, SqlCatalog):
-        raise Unsupported(
+        raise Unsupported(  # decision 0046
             f"catalog {entered.registered.name!r} does not run SQL: ATTACH it in DuckDB, which "
-            f"runs SQL on its tables"
+            "runs SQL on its tables; without SQL, rows can be stored here by a bulk ingest"
         )
     entered.ctx.report_query(text)
     statement = catalog.analyse_sql(entered.ctx, text, parameters)

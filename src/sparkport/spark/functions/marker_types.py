@@ -69,7 +69,7 @@ class MarkerTypes:
 
 def _type_in(plan: str, mark: str) -> pa.DataType:
     """The type that a text is cast to in a plan; text where there is no cast."""
-    found = re.search(rf"cast\({mark} as ([a-z]+(?:\([0-9, ]+\))?)\)", plan)
+    found = re.search(rf"cast\({mark} as ([a-z_]+(?:\([0-9, ]+\))?)\)", plan)
     if found is None:
         return pa.string()
     from pyspark.sql.types import DataType
