@@ -112,7 +112,7 @@ ROUTES: dict[str, Send] = {
     "pipeline": lambda caller, text: caller.call("DELETE FROM a.t WHERE id = 77", text),
     "query": lambda caller, text: caller.execute(text),
     "prepared": lambda caller, text: caller.execute(
-        text.replace("77", "?"), (77,) * text.count("77")
+        text.replace("77", "?"), (77,) * text.count("77") or None
     ),
 }
 
