@@ -122,7 +122,7 @@ ROUTES: dict[str, Send] = {
     "block": _by_scalar,
     "pipeline": lambda caller, text: caller.call("DELETE FROM a.t WHERE id = 77", text),
     "query": lambda caller, text: caller.execute(text),
-    "prepared": lambda caller, text: _prepared(caller, text),
+    "prepared": _prepared,
 }
 
 Needs: TypeAlias = dict[str, set[Privilege]]
