@@ -258,7 +258,7 @@ def _outcome(send: Callable[[], Any]) -> tuple[str, str]:
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_a_change_is_made_or_refused_as_granted(lakes: _Lakes, route: str) -> None:
-    wrong = []
+    wrong: list[tuple[str, ...]] = []
     for who, caller in lakes.callers.items():
         for change, (text, needs) in CHANGES.items():
             needed = {**needs, "t": needs.get("t", set()) | {READ, WRITE}}
@@ -313,7 +313,7 @@ def test_plain_statements_and_ingests_need_only_rights_on_their_table(
     lakes: _Lakes, what: str
 ) -> None:
     send, needs, is_whole = PLAIN[what]
-    wrong = []
+    wrong: list[tuple[str, ...]] = []
     for who, caller in lakes.callers.items():
         may = all(each <= _held(who, table) for table, each in needs.items())
         may = may and not (is_whole and who == "filter on t")
