@@ -125,6 +125,13 @@ ROUTES: dict[str, Send] = {
     "prepared": _prepared,
 }
 
+
+def _often(first: str, second: str, *others: str) -> list[Any]:
+    """Two values for the tests that matter, and others for the long ones."""
+    rest = [each for each in others if each not in (first, second)]
+    return [first, second, *(pytest.param(each, marks=pytest.mark.long) for each in rest)]
+
+
 Needs: TypeAlias = dict[str, set[Privilege]]
 CHANGES: dict[str, tuple[str, Needs]] = {
     "insert": ("INSERT INTO a.t SELECT id + 77, v FROM a.s", {"t": {WRITE}, "s": {READ}}),
@@ -256,7 +263,8 @@ def _outcome(send: Callable[[], Any]) -> tuple[str, str]:
     return "taken", ""
 
 
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.timeout(280)
+@pytest.mark.parametrize("route", _often("FROM", "query", *ROUTES))
 def test_a_change_is_made_or_refused_as_granted(lakes: _Lakes, route: str) -> None:
     wrong: list[tuple[str, ...]] = []
     for who, caller in lakes.callers.items():
@@ -363,8 +371,8 @@ HIDDEN = {
 }
 
 
-@pytest.mark.parametrize("who", ["without s", "writer of t", "nobody"])
-@pytest.mark.parametrize("route", ["FROM", "SELECT", "query"])
+@pytest.mark.parametrize("who", _often("without s", "writer of t", "writer of t", "nobody"))
+@pytest.mark.parametrize("route", _often("FROM", "query", "SELECT"))
 def test_what_is_hidden_looks_like_what_is_absent(lakes: _Lakes, who: str, route: str) -> None:
     caller, before, wrong = lakes.callers[who], lakes.state(), []
     for naming, text in NAMINGS.items():
@@ -387,7 +395,7 @@ def test_what_is_hidden_looks_like_what_is_absent(lakes: _Lakes, who: str, route
 # ------------------------------------------------------------------------ what errors do not tell
 
 
-@pytest.mark.parametrize("route", ["FROM", "SELECT", "block", "query"])
+@pytest.mark.parametrize("route", _often("block", "query", "FROM", "SELECT"))
 @pytest.mark.parametrize(
     ("values", "words"),
     [
