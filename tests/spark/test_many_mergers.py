@@ -56,7 +56,7 @@ class _Merger:
         except Exception as error:
             self.unexpected.append(error)
 
-    def _merge(self, send, keys: list[int]) -> None:  # type: ignore[no-untyped-def]
+    def _merge(self, send, keys: list[int]) -> None:
         rows = ", ".join(f"({key}L)" for key in keys)
         try:
             send(
@@ -70,12 +70,12 @@ class _Merger:
         except Error as error:
             self.refused += re.findall(r"\((\w+); \w+\)", str(error)) or [str(error)]
 
-    def _by_duckdb(self, stack: ExitStack):  # type: ignore[no-untyped-def]
+    def _by_duckdb(self, stack: ExitStack):
         client = stack.enter_context(DuckDBClient(self.location, "lake", timeout=240))
         client.attach()
         return lambda text: client.table_function("s", "spark_run", text)
 
-    def _by_flight_sql(self, stack: ExitStack):  # type: ignore[no-untyped-def]
+    def _by_flight_sql(self, stack: ExitStack):
         connection = stack.enter_context(
             dbapi.connect(self.location, db_kwargs=_LIMITS, autocommit=True)
         )

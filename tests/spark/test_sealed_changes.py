@@ -107,7 +107,8 @@ def sealed(tmp_path_factory: pytest.TempPathFactory, lake: LakeCatalog) -> Itera
             )
             cursor = stack.enter_context(connection.cursor())
             routes[who, "spark_run"] = _by_function(client)
-            routes[who, "flight_sql"] = cursor.execute
+            execute: Any = cursor.execute
+            routes[who, "flight_sql"] = execute
         yield _Sealed(catalog, audit, routes)
 
 
@@ -358,7 +359,8 @@ HOSTILE: dict[str, tuple[str, str]] = {
 def test_hostile_statements_are_refused_before_anything_is_written(
     sealed: _Sealed, route: str
 ) -> None:
-    before, files, wrong = dump(sealed.catalog), sealed.metadata(), []
+    before, files = dump(sealed.catalog), sealed.metadata()
+    wrong: list[tuple[str, ...]] = []
     for text, (code, words) in HOSTILE.items():
         found = sealed.outcome("eve", route, text)
         if found[0] != code or not re.search(words, found[1]) or "987654321" in found[1]:

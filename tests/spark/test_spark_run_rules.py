@@ -5,7 +5,7 @@ What breaks one has the typed error, and leaves the table, its version and its f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,17 @@ BROKEN: dict[str, tuple[Row, str, str]] = {
 }
 """A row that breaks a rule beside the first row, what breaks it in the second row, the words."""
 rules = pytest.mark.parametrize("rule", BROKEN)
+
+
+def _each(ways: Iterable[str]) -> pytest.MarkDecorator:
+    """All rules in all ways; most of them are for the long tests."""
+    cases = [
+        pytest.param(rule, way, marks=[] if rule == often else pytest.mark.long)
+        for number, way in enumerate(ways)
+        for often in [tuple(BROKEN)[number % len(BROKEN)]]
+        for rule in BROKEN
+    ]
+    return pytest.mark.parametrize(("rule", "way"), cases)
 
 
 @pytest.fixture(scope="module")
@@ -144,12 +155,11 @@ def _qualified(assignment: str) -> str:
     return assignment.replace("-n", "-t.n")
 
 
-@rules
-@pytest.mark.parametrize("what", _statements("CHECK"))
-def test_no_statement_breaks_a_rule(tables: _Tables, rule: str, what: str) -> None:
+@_each(_statements("CHECK"))
+def test_no_statement_breaks_a_rule(tables: _Tables, rule: str, way: str) -> None:
     before = tables.state()
     with pytest.raises(ConstraintViolation) as caught:
-        tables.run(_statements(rule)[what])
+        tables.run(_statements(rule)[way])
     assert BROKEN[rule][2] in caught.value.message
     assert tables.state() == before
 
@@ -238,8 +248,7 @@ BY_FLIGHT_SQL: dict[str, Callable[[_Tables, Any, str], None]] = {
 }
 
 
-@rules
-@pytest.mark.parametrize("way", BY_FLIGHT_SQL)
+@_each(BY_FLIGHT_SQL)
 def test_no_statement_of_flight_sql_breaks_a_rule(tables: _Tables, rule: str, way: str) -> None:
     before = tables.state()
     with (
@@ -252,8 +261,7 @@ def test_no_statement_of_flight_sql_breaks_a_rule(tables: _Tables, rule: str, wa
     assert tables.state() == before
 
 
-@rules
-@pytest.mark.parametrize("way", BY_FLIGHT_SQL)
+@_each(BY_FLIGHT_SQL)
 def test_no_transaction_of_flight_sql_breaks_a_rule(tables: _Tables, rule: str, way: str) -> None:
     before = tables.state()
     with tables.connect(autocommit=False) as connection, connection.cursor() as cursor:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -130,13 +130,15 @@ def _change(lake: Lake, ctx: Context, statement: SparkStatement) -> Outcome:
         ctx.check()
         found = _found_on(lake, base, branch)
         kept = kept_rows(found)
-        change = _checked(ctx, statement, replace(found, scratch=(branch,)), kept)
+        with _discreet(ctx, base.identifier):
+            change = _checked(ctx, statement, replace(found, scratch=(branch,)), kept)
         outcome = _counted(change, kept)
         if change.is_empty:
             drop_branch(lake, base.identifier, branch)
             staging.done()
             return replace(outcome, version=_version(lake, ctx, base))
-        is_final = publish(lake, ctx, change, staging, summary)
+        with _discreet(ctx, base.identifier):
+            is_final = publish(lake, ctx, change, staging, summary)
     if not is_final:
         return outcome
     staging.done()
@@ -306,16 +308,18 @@ def _checked(
     names = state.definition.columns.names
     for_rows = Constraints(not_null=constraints.not_null, checks=constraints.checks)
     needed = {*columns_of(for_rows, names), *_encoded_columns(state)}
-    table = state.identifier
-    shown = ctx.access.shows(table.schema_name, table.name)
     if needed and change.files:
         columns = [name for name in names if name in needed]
         rows = new_rows(replace(change, gone=kept.copied), columns, ctx.check)
-        with discreet(shown, f"table {table}") if not shown else nullcontext():
-            for batch in rows:
-                enforce_rows(table.name, for_rows, batch, ctx.check)
+        for batch in rows:
+            enforce_rows(state.identifier.name, for_rows, batch, ctx.check)
     is_exact = statement.operation == "merge"
     return replace(change, keys=keys_of(constraints), is_exact=is_exact)
+
+
+def _discreet(ctx: Context, table: Identifier) -> AbstractContextManager[None]:
+    """Leaves values of the table out of errors, for callers who may not read all of it."""
+    return discreet(ctx.access.shows(table.schema_name, table.name), f"table {table}")
 
 
 def _encoded_columns(state: TableState) -> list[str]:
