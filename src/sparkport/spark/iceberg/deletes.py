@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 from sparkport.engine.cache import Cache
 from sparkport.spark.iceberg.locations import open_parquet, storage_at
 from sparkport.spark.iceberg.parts import DeleteVector, FilePart
-from sparkport.spark.iceberg.positions import array_of, between, bitmap_of
+from sparkport.spark.iceberg.positions import among, array_of, between, bitmap_of
 
 __all__ = ["VECTOR_MAGIC", "DeletedPositions", "deleted_bitmap", "deleted_positions", "read_vector"]
 
@@ -39,7 +39,7 @@ class DeletedPositions:
 
     def kept_of(self, positions: pa.Array) -> pa.BooleanArray:
         """A mask of some positions: TRUE for those that remain."""
-        return pc.invert(pc.is_in(positions, value_set=self._values))
+        return pc.invert(among(positions, self._values))
 
 
 def deleted_positions(part: FilePart, properties: Mapping[str, str]) -> DeletedPositions | None:
