@@ -62,8 +62,8 @@ def test_duckdb_sees_what_was_made_once_it_has_attached_again(client, namespace,
         namespace, "spark_run", ["CREATE VIEW v AS SELECT id, upper(name) AS name FROM t"]
     )
     _attach_again(client)
-    assert client.catalog_version != version
     assert sorted(client.scan(namespace, "t")["name"].to_pylist()) == ["ann", "bob"]
+    assert client.catalog_version != version
     assert sorted(client.scan(namespace, "v")["name"].to_pylist()) == ["ANN", "BOB"]
     client.insert(namespace, "t", pa.table({"id": [7], "name": ["g"]}))
     client.table_function(namespace, "spark_run", "CREATE OR REPLACE TABLE t AS SELECT 5 AS five")
