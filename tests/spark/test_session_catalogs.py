@@ -239,10 +239,12 @@ def test_tables_are_made_from_queries_where_the_catalog_is_icebergs(
             "CREATE OR REPLACE TABLE made.t AS SELECT id FROM made.u",
         ]
     )
+    client = _attached(clients, "hadoop")
     for name in "tu":
         assert sorted(client.scan("made", name, ["id"])["id"].to_pylist()) == [1, 10, 11, 12]
     with pytest.raises(ServerError, match=r"(?i)divi"):
         run(["CREATE TABLE made.w AS SELECT 1 AS x", "CREATE TABLE made.z AS SELECT 1 / id FROM t"])
+    client = _attached(clients, "hadoop")
     assert set(client.tables("made")) == {"t", "u"}
 
 
@@ -255,8 +257,8 @@ def test_tables_are_made_from_queries_or_refused_with_the_reason(
     if name == "delta":
         with pytest.raises(ServerError, match="not Iceberg's: make them in Spark"):
             client.table_function("d", "spark_run", statement)
-        assert "made_delta" not in client.tables("d")
+        assert "made_delta" not in _attached(clients, name).tables("d")
     else:
         client.table_function("d", "spark_run", statement)
-        found = client.scan("d", "made_iceberg", ["id"])["id"].to_pylist()
+        found = _attached(clients, name).scan("d", "made_iceberg", ["id"])["id"].to_pylist()
         assert sorted(found) == [1, 2, 3]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.spark.lake_tables import create, find, folder, insert, values
+from tests.spark.lake_tables import create, find, folder, insert, sql_name, values
 from tests.spark.spark_jobs import running, wait_for
 
 from sparkport.catalog import Constraints
@@ -40,9 +40,14 @@ def test_a_client_that_goes_away_leaves_nothing(lake, namespace, server, what):
     for name in ("t", "u"):
         create(lake, namespace, name, _COLUMNS, constraints=Constraints(primary_key=("id",)))
         insert(lake, namespace, name, "(1, 'ann'), (2, 'bob')")
+        lake.spark.sql(
+            f"ALTER TABLE {sql_name(lake, namespace, name)} SET TBLPROPERTIES "
+            "('write.parquet.row-group-size-bytes' = '1048576')"  # a file is seen soon
+        )
     before = _files(lake, namespace)
     errors: list[Exception] = []
-    client = DuckDBClient(server.location, lake.name, timeout=120).attach()
+    # Arrow's clients end their calls when these take too long, and not when they are closed.
+    client = DuckDBClient(server.location, lake.name, timeout=50).attach()
 
     def run() -> None:
         try:
@@ -56,7 +61,7 @@ def test_a_client_that_goes_away_leaves_nothing(lake, namespace, server, what):
         _wait(lambda: _written(_files(lake, namespace) - before, what), "Spark writes no file")
     finally:
         client.close()
-    thread.join(60)
+    thread.join(100)
     assert not thread.is_alive()
     assert len(errors) == 1
     _wait(lambda: running(lake.spark) == 0, "Spark goes on")

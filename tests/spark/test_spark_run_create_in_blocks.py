@@ -16,6 +16,7 @@ from tests.spark.running import all_files, run
 from tests.spark.spark_jobs import running, wait_for
 from tests.spark.test_flight_sql import connect, server
 
+from sparkport.catalog import Context
 from sparkport.server import Server
 from sparkport.spark import LakeCatalog
 from sparkport.testing import DuckDBClient, ServerError
@@ -62,8 +63,8 @@ def test_duckdb_sees_what_was_made_once_it_has_attached_again(client, namespace,
         namespace, "spark_run", ["CREATE VIEW v AS SELECT id, upper(name) AS name FROM t"]
     )
     _attach_again(client)
-    assert client.catalog_version != version
     assert sorted(client.scan(namespace, "t")["name"].to_pylist()) == ["ann", "bob"]
+    assert client.catalog_version != version
     assert sorted(client.scan(namespace, "v")["name"].to_pylist()) == ["ANN", "BOB"]
     client.insert(namespace, "t", pa.table({"id": [7], "name": ["g"]}))
     client.table_function(namespace, "spark_run", "CREATE OR REPLACE TABLE t AS SELECT 5 AS five")
@@ -165,15 +166,15 @@ _SLOW = "SELECT id, sha2(cast(id AS STRING), 512) AS name FROM range(0, 10000000
     ],
     ids=["create", "replace", "pipeline"],
 )
-def test_a_client_that_goes_away_leaves_nothing(lake, namespace, server, statement):
+def test_a_caller_that_goes_away_leaves_nothing(lake, namespace, run, statement):
     before = all_files(lake)
     own = re.compile(r"\d+-\d+-[0-9a-f]{32}-.*\.parquet")
     errors: list[Exception] = []
-    client = DuckDBClient(server.location, lake.name, timeout=100).attach()
+    ctx = Context()
 
     def work() -> None:
         try:
-            client.table_function(namespace, "spark_run", statement)
+            run(statement, ctx=ctx)
         except Exception as error:
             errors.append(error)
 
@@ -184,10 +185,10 @@ def test_a_client_that_goes_away_leaves_nothing(lake, namespace, server, stateme
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        assert wait_for(is_writing, 60), "Spark writes no file"
+        assert wait_for(is_writing, 90), "Spark writes no file"
     finally:
-        client.close()
-    thread.join(60)
+        ctx.cancellation.cancel()
+    thread.join(90)
     assert not thread.is_alive()
     assert len(errors) == 1
     assert wait_for(lambda: running(lake.spark) == 0, 60), "Spark goes on"

@@ -180,7 +180,7 @@ class NewTable(Unpublished):
         return [each for each in metadata.snapshots() if each.snapshotId() not in before]
 
     def _base(self, transaction: Any) -> Any:
-        return None if self.is_new else transaction.underlyingOps().current()
+        return None if self.is_new else _operations_of(transaction).current()
 
     # ---------------------------------------------------------------------------------- publishing
 
@@ -222,7 +222,7 @@ class NewTable(Unpublished):
     @property
     def _operations(self) -> Any:
         """The org.apache.iceberg.TableOperations that the draft was made with."""
-        return self._transaction.underlyingOps()
+        return _operations_of(self._transaction)
 
     def _expect_place(self) -> None:
         """Raises: AlreadyExists, NotFound when others have made or dropped the table meanwhile."""
@@ -356,6 +356,16 @@ class NewTable(Unpublished):
                     io.deleteFile(str(path))
 
         self._lake.attempt("metadata of a table that was not made", partial(remove))
+
+
+def _operations_of(transaction: Any) -> Any:
+    """The org.apache.iceberg.TableOperations of a transaction, also of one of a caching catalog."""
+    kind = transaction.getClass()
+    if str(kind.getSimpleName()) == "CommitCallbackTransaction":
+        field = kind.getDeclaredField("wrapped")  # it hides them
+        field.setAccessible(True)
+        transaction = field.get(transaction)
+    return transaction.underlyingOps()
 
 
 def has_rows_of(now: TableState, before: TableState) -> bool:
