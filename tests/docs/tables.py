@@ -141,8 +141,7 @@ def _functions() -> str:
         if isinstance(function, SparkRun):
             shown = _shown(REPORT)
         elif isinstance(function, SparkRunInBlocks):
-            is_list = isinstance(function, SparkRunPipelineInBlocks)
-            shown = f"in SELECT: {'a list of STRUCTs' if is_list else 'a STRUCT'} with these fields"
+            shown = "in SELECT: a list of STRUCTs with these fields, one for each statement"
         elif isinstance(function, ScalarFunction):
             shown = "a text, once for each row of the query"
         elif columns is not None:

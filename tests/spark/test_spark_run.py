@@ -262,6 +262,13 @@ def test_a_pipeline_merges_from_a_table_that_it_has_changed(lake, namespace, run
     assert sorted(_rows(lake, namespace, "t")) == expected
 
 
+def test_a_value_that_the_declared_type_lacks_is_refused(lake, namespace, run):
+    create(lake, namespace, "small", pa.schema([("id", pa.int64()), ("pieces", pa.uint8())]))
+    with pytest.raises(BadRequest, match="cannot hold the value 300 that the statement gives it"):
+        run("INSERT INTO small VALUES (1, 300)")
+    assert values(find(lake, namespace, "small"), "id") == []
+
+
 @pytest.mark.usefixtures("table")
 def test_a_pipeline_that_fails_leaves_nothing(lake, namespace, run):
     before = _files(lake, namespace)
@@ -302,7 +309,8 @@ def test_a_block_has_its_statements_run_together(client, lake, namespace):
     client.begin()
     call("lake_begin")
     client.insert(namespace, "t", pa.table({"id": [7], "name": ["g"]}))
-    call("spark_run", "UPDATE t SET name = 'z' WHERE id = 7")
+    reports = call("spark_run", "UPDATE t SET name = 'z' WHERE id = 7")
+    assert [each["rows_updated"] for each in reports[0].as_py()] == [1]
     call("spark_run", ["INSERT INTO t SELECT id + 1, name FROM t WHERE id = 7"])
     with pytest.raises(ServerError, match=r"write SELECT lake\.schema\.spark_run"):
         client.table_function(namespace, "spark_run", "DELETE FROM t")
@@ -313,6 +321,24 @@ def test_a_block_has_its_statements_run_together(client, lake, namespace):
     assert _rows(lake, namespace, "t")[2:] == [(7, "z"), (8, "z")]
     client.table_function(namespace, "spark_run", "DELETE FROM t WHERE id > 6")
     assert len(_rows(lake, namespace, "t")) == 2
+    assert _branches(lake, namespace, "t") == []
+
+
+@pytest.mark.usefixtures("table")
+def test_a_block_that_was_left_open_is_ended_from_outside(client, server, lake, namespace):
+    client.begin()
+    client.call(namespace, "lake_begin", {}, rows=1)
+    client.insert(namespace, "t", pa.table({"id": [7], "name": ["g"]}))
+    client.rollback()  # DuckDB's own, of which the server hears nothing
+    with pytest.raises(ServerError, match="an error has ended the block"):
+        client.table_function(namespace, "spark_run", "DELETE FROM t")
+    with DuckDBClient(server.location, lake.name, timeout=60) as other:
+        other.attach()  # another process: it has no part in the block
+        with pytest.raises(ServerError, match="nothing to end"):
+            other.call(namespace, "lake_rollback", {}, rows=1)
+    client.call(namespace, "lake_rollback", {}, rows=1)
+    client.table_function(namespace, "spark_run", "DELETE FROM t WHERE id = 1")
+    assert _rows(lake, namespace, "t") == [(2, "bob")]
     assert _branches(lake, namespace, "t") == []
 
 

@@ -98,6 +98,9 @@ def test_a_value_is_a_value(run: Runner, what: str, value: str) -> None:
     ("statement", "arguments"),
     [
         ("DELETE FROM t WHERE id = :id", {"other": 1}),
+        ("DELETE FROM t WHERE id = :id", {"id": 1, "more": 2}),
+        ("DELETE FROM t WHERE name = ':more' AND id = :id", {"id": 1, "more": 2}),
+        ("DELETE FROM t WHERE id = ?", [1, 2]),
         ("DELETE FROM t WHERE id = :id", {}),
         ("DELETE FROM t WHERE id = ? OR id = ?", [1]),
         ("DELETE FROM t WHERE id = :id", None),

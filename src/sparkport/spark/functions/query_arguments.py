@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from sparkport.errors import BadRequest
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-__all__ = ["literal", "marker_places", "markers"]
+__all__ = ["expect_used", "literal", "marker_places", "markers"]
 
 
 def markers(arguments: pa.Scalar | None) -> dict[str, Column] | list[Column]:
@@ -95,7 +96,7 @@ def _plain(kind: pa.DataType, value: Any) -> Column:
 
 _TOKENS = re.compile(
     r"""(?<!\w)[rR](?:'[^']*'|"[^"]*")  # texts without escapes
-    | '(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | `[^`]*` | --[^\n]* | /\*.*?\*/ | (\?)""",
+    | '(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | `[^`]*` | --[^\n]* | /\*.*?\*/ | (\?) | :(\w+)""",
     re.DOTALL | re.VERBOSE,
 )
 
@@ -103,3 +104,23 @@ _TOKENS = re.compile(
 def marker_places(text: str) -> list[int]:
     """Where the markers `?` of a statement are, outside of texts, quoted names and comments."""
     return [match.start() for match in _TOKENS.finditer(text) if match[1] is not None]
+
+
+def expect_used(
+    arguments: Mapping[str, Column] | list[Column], texts: Sequence[str], title: str
+) -> None:
+    """Check that there is a marker for each value, which Spark does not.
+
+    Raises: BadRequest.
+    """
+    if isinstance(arguments, list):
+        count = max(len(marker_places(text)) for text in texts)
+        if len(arguments) > count:
+            raise BadRequest(
+                f"{title} has {count} markers ?, and {len(arguments)} values were given"
+            )
+        return
+    names = {match[2] for text in texts for match in _TOKENS.finditer(text)}
+    for name in arguments:
+        if name not in names:
+            raise BadRequest(f"{title} has no marker :{name}, for which a value was given")

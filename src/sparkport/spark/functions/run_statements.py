@@ -300,6 +300,9 @@ def _expect_defaults(title: str, write: ParsedWrite, base: TableState) -> None:
     Raises: BadRequest; ConstraintViolation for NULL, which is the default otherwise.
     """
     given = None if write.columns is None else {folded(name) for name in write.columns}
+    own = {folded(each.name) for each in base.definition.columns}
+    if given is not None and write.operation != "merge" and not given <= own:
+        return  # Spark says which column the table does not have
     rules = base.definition.constraints
     without_null = {folded(name) for name in (*rules.not_null, *rules.primary_key)}
     for column in base.definition.columns:

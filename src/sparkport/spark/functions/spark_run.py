@@ -20,7 +20,7 @@ from sparkport.catalog import (
 )
 from sparkport.errors import BadRequest, LimitExceeded, PreconditionFailed
 from sparkport.spark.functions.pipelines import Done, as_statement, run_all
-from sparkport.spark.functions.query_arguments import markers
+from sparkport.spark.functions.query_arguments import expect_used, markers
 from sparkport.spark.functions.run_statements import RunStatements
 from sparkport.spark.functions.statements import Statement
 from sparkport.spark.lake.lake import Lake
@@ -93,11 +93,12 @@ class SparkRun(TableFunction):
         self, ctx: Context, parameters: Sequence[Any], options: ScanOptions
     ) -> Iterator[pa.RecordBatch]:
         given = self._given(parameters)
-        if self._lake.transactions.is_collecting(ctx.session_id):
+        if self._lake.transactions.blocks(ctx):
             # DuckDB does not say whether this call belongs to the block (airport T50).
             raise PreconditionFailed(
                 "this process is in a block of lake_begin(): write SELECT lake.schema.spark_run() "
-                "instead of FROM lake.schema.spark_run()"
+                "instead of FROM lake.schema.spark_run(). If an error has ended the block, call "
+                "SELECT lake.schema.lake_rollback() first"
             )
         ctx.report_query("; ".join(each.text for each in given))
         within = as_statement(self._lake, ctx)
@@ -164,6 +165,7 @@ def given_statements(
             "of them"
         )
     arguments = markers(values)
+    expect_used(arguments, texts, "spark_run")
     return [
         Statement(_title(number, texts), namespace, text, arguments)
         for number, text in enumerate(texts, 1)

@@ -25,7 +25,12 @@ from sparkport.spark.lake.lake import Lake
 
 __all__ = ["SparkRunInBlocks", "SparkRunPipelineInBlocks"]
 
-_RESULT = pa.struct(list(REPORT))
+_RESULT = pa.list_(pa.struct(list(REPORT)))
+"""A row of the report for each statement.
+
+It is a LIST for a single statement, too: DuckDB calls what returns a STRUCT once for each field
+that `unnest` or `.*` makes of it.
+"""
 
 
 class SparkRunInBlocks(ScalarFunction):
@@ -68,13 +73,10 @@ class SparkRunInBlocks(ScalarFunction):
         within = as_statement(self._lake, ctx)
         self._statements.expect_all_allowed(within, given)
         done = run_all(self._lake, self._statements, within, given)
-        return self._result([reported(each) for each in done])
+        return pa.array([[reported(each) for each in done]], _RESULT)
 
     def _texts(self, value: object) -> list[object]:
         return [value]
-
-    def _result(self, reports: list[dict[str, object]]) -> pa.Array:
-        return pa.array(reports, _RESULT)
 
 
 class SparkRunPipelineInBlocks(SparkRunInBlocks):
@@ -83,10 +85,7 @@ class SparkRunPipelineInBlocks(SparkRunInBlocks):
     @property
     def signature(self) -> FunctionSignature:
         statements = Parameter("statements", pa.list_(pa.string()))
-        return FunctionSignature((statements,), pa.list_(_RESULT))
+        return FunctionSignature((statements,), _RESULT)
 
     def _texts(self, value: object) -> list[object]:
         return list(value) if isinstance(value, list) else []
-
-    def _result(self, reports: list[dict[str, object]]) -> pa.Array:
-        return pa.array([reports], pa.list_(_RESULT))

@@ -13,8 +13,15 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from sparkport.catalog import Context, FunctionSignature, ScalarFunction, Stability
+from sparkport.catalog import (
+    Context,
+    FunctionSignature,
+    ScalarFunction,
+    Stability,
+    TransactionState,
+)
 from sparkport.errors import BadRequest, PreconditionFailed
+from sparkport.spark.iceberg.identifiers import Identifier
 from sparkport.spark.lake.lake import Lake
 from sparkport.spark.lake.transaction import Transaction
 from sparkport.spark.write.publish import publish_transaction, roll_back
@@ -73,7 +80,7 @@ class LakeBegin(_TransactionFunction):
             raise PreconditionFailed(
                 "lake_begin() was called in this block already: end it with lake_commit() first"
             )
-        transaction.collects, transaction.session = True, ctx.session_id
+        transaction.collects, transaction.process = True, (ctx.principal, ctx.session_id)
         return "begun"
 
 
@@ -110,13 +117,30 @@ class LakeRollback(_TransactionFunction):
 
     @property
     def comment(self) -> str:
-        return "Forget all changes since lake_begin()."
+        return (
+            "Forget all changes since lake_begin(). Outside of a block it ends those that this "
+            "process has left open, for example after an error."
+        )
 
     def _done(self, ctx: Context, transaction: Transaction) -> str:
-        with transaction.lock:
-            self._expect_begun(transaction)
+        if transaction.collects:
             transaction.collects = False
-            tables = ", ".join(map(str, transaction.changed))
-            roll_back(self._lake, transaction)
+            changed = self._rolled_back(transaction)
+        else:
+            left = self._lake.transactions.blocks(ctx)
+            if not left:
+                self._expect_begun(transaction)
+            changed = []
+            for each in left:
+                changed += self._rolled_back(each)
+                # A statement that still comes in it must not be published by itself.
+                self._lake.transactions.end(each.id, TransactionState.ABORTED)
+        tables = ", ".join(map(str, changed))
         ctx.report_write(self.name, tables)
         return f"rolled back: {tables or 'nothing was changed'}"
+
+    def _rolled_back(self, transaction: Transaction) -> list[Identifier]:
+        with transaction.lock:
+            changed = transaction.changed
+            roll_back(self._lake, transaction)
+            return changed

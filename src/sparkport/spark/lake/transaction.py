@@ -61,8 +61,8 @@ class Transaction:
     is_statement: bool = False
     collects: bool = False
     """Whether DuckDB statements in this transaction wait for `lake_commit()`."""
-    session: str = ""
-    """The process that collects, as it calls itself."""
+    process: tuple[str | None, str] = (None, "")
+    """Who collects, and in which process, as that calls itself."""
     state: TransactionState = TransactionState.ACTIVE
     seen: dict[Identifier, TableState | Note] = field(default_factory=dict)
     travelled: frozenset[tuple[Identifier, int]] = frozenset()

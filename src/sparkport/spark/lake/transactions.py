@@ -124,13 +124,18 @@ class Transactions:
                     each.last_used = time.monotonic()
                     self._move(each, self._writing if each.id in self._writing else self._known)
 
-    def is_collecting(self, session: str) -> bool:
-        """Whether a process is in a block that `lake_begin()` has begun, in any connection."""
+    def blocks(self, ctx: Context) -> list[Transaction]:
+        """The blocks that `lake_begin()` has begun in the caller's process, in any connection."""
+        process = (ctx.principal, ctx.session_id)
         with self._lock:
-            return bool(session) and any(
-                each.collects and each.session == session and each.state is TransactionState.ACTIVE
+            return [
+                each
                 for each in self._all()
-            )
+                if each.collects
+                and each.process == process
+                and each.state is TransactionState.ACTIVE
+                and ctx.session_id
+            ]
 
     def writes(self, transaction: Transaction, quotas: Quotas) -> None:
         """Keep a transaction with uncommitted changes until it ends. Raises: LimitExceeded."""

@@ -24,13 +24,14 @@ from pyroaring import BitMap64
 from sparkport.catalog import Constraints, Context
 from sparkport.engine.constraints.enforce import columns_of, concerning, enforce_rows, keys_of
 from sparkport.engine.discretion import discreet
-from sparkport.errors import Conflict, NotWritable
+from sparkport.errors import BadRequest, Conflict, NotWritable, PreconditionFailed
 from sparkport.spark.iceberg.deletes import deleted_bitmap
 from sparkport.spark.iceberg.identifiers import Identifier, quoted
 from sparkport.spark.iceberg.plan import DataFile, plan_files
 from sparkport.spark.iceberg.positions import array_of
 from sparkport.spark.iceberg.table_state import TableState
 from sparkport.spark.iceberg.types.declared import needs_decoding
+from sparkport.spark.iceberg.types.stored_arrays import STORED_BY_OTHERS
 from sparkport.spark.jvm.errors import translated
 from sparkport.spark.lake.changes import (
     NO_ROWS,
@@ -311,10 +312,23 @@ def _checked(
     if needed and change.files:
         columns = [name for name in names if name in needed]
         rows = new_rows(replace(change, gone=kept.copied), columns, ctx.check)
-        for batch in rows:
-            enforce_rows(state.identifier.name, for_rows, batch, ctx.check)
+        with _as_given():
+            for batch in rows:
+                enforce_rows(state.identifier.name, for_rows, batch, ctx.check)
     is_exact = statement.operation == "merge"
     return replace(change, keys=keys_of(constraints), is_exact=is_exact)
+
+
+@contextmanager
+def _as_given() -> Iterator[None]:
+    """Say of a value that Spark has stored, and the declared type lacks, what to do about it."""
+    try:
+        yield
+    except PreconditionFailed as error:
+        if STORED_BY_OTHERS not in error.message:
+            raise
+        error.replace(STORED_BY_OTHERS, "that the statement gives it: change that")
+        raise BadRequest(error.message, without_values=error.without_values) from error
 
 
 def _discreet(ctx: Context, table: Identifier) -> AbstractContextManager[None]:

@@ -26,7 +26,10 @@ from sparkport.spark.iceberg.types.natural_types import natural_type
 from sparkport.spark.iceberg.types.stored_values import interval_from_parts, parts_of_interval
 from sparkport.spark.iceberg.types.type_tags import storage_of, type_tag_of
 
-__all__ = ["decode", "encode", "tag_position"]
+__all__ = ["STORED_BY_OTHERS", "decode", "encode", "tag_position"]
+
+STORED_BY_OTHERS = "that another engine has stored: correct it there"
+"""Ends the message about a stored value that its column's type lacks."""
 
 _Convert: TypeAlias = Callable[[pa.Array, IcebergType, pa.DataType, str], pa.Array]
 
@@ -288,7 +291,7 @@ def _refuse_sent(declared: pa.DataType, path: str) -> Callable[[str], SparkportE
 def _refuse_stored(declared: pa.DataType, path: str) -> Callable[[str], SparkportError]:
     def error(value: str) -> SparkportError:
         message = f"column {path} is {type_name(declared)}, which cannot hold"
-        remedy = "that another engine has stored: correct it there"
+        remedy = STORED_BY_OTHERS
         return PreconditionFailed(
             f"{message} the value {value} {remedy}", without_values=f"{message} a value {remedy}"
         )
