@@ -246,7 +246,7 @@ def test_tables_are_made_from_queries_where_the_catalog_is_icebergs(
         run(
             [
                 "CREATE TABLE made.w AS SELECT 1 AS x",
-                "CREATE TABLE made.z AS SELECT raise_error('stop here') AS x",
+                "CREATE TABLE made.z AS SELECT CAST(raise_error('stop here') AS INT) AS x",
             ]
         )
     client = _attached(clients, "hadoop")
