@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -11,9 +13,10 @@ from adbc_driver_flightsql import DatabaseOptions, dbapi
 from adbc_driver_manager import OperationalError, ProgrammingError
 from tests.server.protobuf import command, decoded, message, unwrapped
 from tests.server.raw_client import RawClient, ticket_message
-from tests.server.sql_catalog import DuckCatalog
+from tests.server.sql_catalog import DuckCatalog, DuckStatement
 
 import sparkport as sp
+from sparkport.catalog import Context
 from sparkport.wire.signing import Signer
 from sparkport.wire.tickets import QueryTicket, ResultTicket, encode_ticket
 
@@ -91,6 +94,32 @@ def test_a_change_that_fails_ends_its_transaction(connection, catalog):
         connection.rollback()
         cursor.execute("INSERT INTO t VALUES (2)")
         connection.commit()
+
+    assert count(catalog) == 1
+
+
+def test_a_transaction_is_not_committed_in_the_midst_of_a_change(raw, catalog, monkeypatch):
+    begun, released = threading.Event(), threading.Event()
+    execute = DuckStatement.execute
+
+    def slow(self: DuckStatement, ctx: Context) -> int:
+        begun.set()
+        assert released.wait(20)
+        return execute(self, ctx)
+
+    monkeypatch.setattr(DuckStatement, "execute", slow)
+    (answer,) = raw.action("BeginTransaction", command("ActionBeginTransactionRequest"), ADA)
+    transaction = unwrapped(answer, "ActionBeginTransactionResult")[1]
+    commit = command("ActionEndTransactionRequest", (1, transaction), (2, 1))
+    change = descriptor("CommandStatementQuery", (1, "INSERT INTO t VALUES (1)"), (2, transaction))
+    with ThreadPoolExecutor(1) as pool:
+        made = pool.submit(raw.call, "GetFlightInfo", change, ADA)
+        assert begun.wait(20)
+        refused = raw.action_failure("EndTransaction", commit, ADA)
+        assert (refused.code, "still running" in refused.message) == ("ABORTED", True)
+        released.set()
+        made.result(20)
+    assert raw.action("EndTransaction", commit, ADA) == []
 
     assert count(catalog) == 1
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sparkport.catalog import Context, TransactionManager, TransactionState
@@ -29,6 +30,8 @@ class Entered:
     registered: RegisteredCatalog
     manager: TransactionManager | None = None
     """Of the transaction that the caller ends; None outside of such a transaction."""
+    under_way: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Notes during a block that a change of the transaction is being made."""
 
     @contextmanager
     def change(self) -> Iterator[None]:
@@ -36,12 +39,13 @@ class Entered:
 
         Later statements must not rest on half of it.
         """
-        try:
-            yield
-        except BaseException:
-            if self.manager is not None:
-                self.manager.rollback_transaction(self.ctx, self.ctx.transaction_id or "")
-            raise
+        with self.under_way():
+            try:
+                yield
+            except BaseException:
+                if self.manager is not None:
+                    self.manager.rollback_transaction(self.ctx, self.ctx.transaction_id or "")
+                raise
 
 
 def enter(
@@ -61,7 +65,7 @@ def enter(
     state = manager.transaction_status(ctx, ctx.transaction_id or "")
     if state is not TransactionState.ACTIVE:
         raise not_active(wrapped, state)
-    return Entered(ctx, registered, manager)
+    return Entered(ctx, registered, manager, partial(service.queries.running, wrapped, call))
 
 
 def begin(service: Service, call: Call, _request: None) -> Iterator[bytes]:

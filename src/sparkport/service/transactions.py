@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 
 from sparkport.catalog import Context, Identity, TransactionManager, TransactionState
 from sparkport.engine.discretion import discreet
-from sparkport.errors import TransactionNotActive, Unsupported
+from sparkport.errors import Conflict, TransactionNotActive, Unsupported
 from sparkport.service.calls import Call
 from sparkport.service.registry import RegisteredCatalog
 from sparkport.wire.bearers import bearer_of_text, bearer_text
@@ -184,6 +184,11 @@ def commit(service: Service, call: Call, request: TransactionRequest) -> Iterato
     state = None if own is None else manager.transaction_status(ctx, own)
     if own is None or state is None or state is TransactionState.ABORTED:
         raise not_active(request.transaction_id, state)
+    if service.queries.is_running(request.transaction_id):
+        # It may have been cancelled, and will roll back: what came before it must not be published.
+        raise Conflict(
+            "a statement of this transaction is still running, or being cancelled: wait for its end"
+        )
     with discreet(not ctx.access.restricted, "a table of the transaction"):
         manager.commit_transaction(ctx, own)
     registered.changed()  # plans of prepared statements hold statistics of the rows (decision 0007)
