@@ -262,6 +262,24 @@ def test_a_pipeline_merges_from_a_table_that_it_has_changed(lake, namespace, run
     assert sorted(_rows(lake, namespace, "t")) == expected
 
 
+@pytest.mark.usefixtures("table")
+def test_a_pipeline_changes_rows_that_it_has_changed(lake, namespace, run):
+    reports = run(
+        [
+            "INSERT INTO t SELECT id + 10, name FROM s",
+            "UPDATE t SET name = lower(name) WHERE id > 10",
+            "DELETE FROM t WHERE name = 'cid'",
+            "MERGE INTO t USING s ON t.id = s.id + 10 WHEN MATCHED THEN UPDATE SET name = 'm'",
+            "INSERT OVERWRITE s SELECT * FROM t",
+            "UPDATE s SET id = id + (SELECT max(id) FROM s)",
+        ]
+    )
+    counts = [(each["rows_inserted"], each["rows_updated"]) for each in reports]
+    assert counts == [(2, 0), (0, 2), (0, 0), (0, 1), (3, 0), (0, 3)]
+    assert sorted(_rows(lake, namespace, "t")) == [(1, "ann"), (2, "bob"), (12, "m")]
+    assert sorted(_rows(lake, namespace, "s")) == [(13, "ann"), (14, "bob"), (24, "m")]
+
+
 def test_a_value_that_the_declared_type_lacks_is_refused(lake, namespace, run):
     create(lake, namespace, "small", pa.schema([("id", pa.int64()), ("pieces", pa.uint8())]))
     with pytest.raises(BadRequest, match="cannot hold the value 300 that the statement gives it"):
@@ -332,7 +350,7 @@ def test_a_block_that_was_left_open_is_ended_from_outside(client, server, lake, 
     client.rollback()  # DuckDB's own, of which the server hears nothing
     with pytest.raises(ServerError, match="an error has ended the block"):
         client.table_function(namespace, "spark_run", "DELETE FROM t")
-    with DuckDBClient(server.location, lake.name, timeout=60) as other:
+    with DuckDBClient(server.location, lake.name, timeout=60, session_id="another") as other:
         other.attach()  # another process: it has no part in the block
         with pytest.raises(ServerError, match="nothing to end"):
             other.call(namespace, "lake_rollback", {}, rows=1)

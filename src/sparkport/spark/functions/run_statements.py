@@ -225,7 +225,8 @@ class RunStatements:
             if each != renamed.target.identifier
         ]
         expect_readable(ctx, self._lake, read, title)
-        self._sources.expect_current(ctx, analysed, title)
+        if branch != base.identifier.sql:  # the first analysis is of the table itself
+            self._sources.expect_current(ctx, analysed, title)
         ctx.report_query(given, [f"{each.catalog}.{each}" for each in read])
         return analysed
 
