@@ -131,12 +131,10 @@ class QueryPlans:
             for node in nodes_of(plan, self._every_node):
                 kind = kind_of(node)
                 if kind not in _PARSED:
+                    reads = " reads only" if text else ""
                     part = kind.rpartition(".")[2]
-                    raise _refused(
-                        title,
-                        text,
-                        f": leave {part} out, which is no part of a query",
-                    )
+                    otherwise = f"{reads}: leave {part} out, which is no part of a query"
+                    raise _refused(title, text, otherwise)
                 if kind == IDENTIFIER_CLAUSE:
                     named = self._identifier_clauses.apply(node)
                     if kind_of(named) == kind:
