@@ -7,16 +7,13 @@ metadata file; `options` are Iceberg's for the store that it is in, by the names
     python -m tests.spark.independent_readers duckdb s3://lake/s/t/metadata/00003-….metadata.json \
         s3.endpoint=http://127.0.0.1:7070 …
 
-DuckDB's extensions are wheels for a certain version of DuckDB. They are installed once, with it,
-into a folder of the user's cache, beside the environment of the tests.
+DuckDB's extensions are wheels for a certain version of DuckDB (tests/parts/wheels.py).
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -40,7 +37,7 @@ _WHEELS = (
     f"duckdb=={_DUCKDB}",
     *(f"duckdb-extension-{name}=={_DUCKDB}" for name in _EXTENSIONS),
 )
-_INSTALL_SECONDS = 100
+_NAME = f"duckdb-{_DUCKDB}-{'-'.join(_EXTENSIONS)}"
 _READ_SECONDS = 200
 
 Row = tuple[Any, ...]
@@ -90,26 +87,9 @@ def _environment() -> dict[str, str]:
 
 def duckdb_environment() -> dict[str, str]:
     """For a process that imports the DuckDB whose extensions are wheels."""
-    return {**_environment(), "PYTHONPATH": str(_duckdb_folder())}
+    from tests.parts.wheels import installed  # which those processes do not have
 
-
-def _duckdb_folder() -> Path:
-    """The folder with DuckDB and its extensions, after installing them once."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "sparkport", "readers")
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    folder = cache / f"duckdb-{_DUCKDB}-{'-'.join(_EXTENSIONS)}-python-{version}"
-    if folder.exists():
-        return folder
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            made = cache / f".{folder.name}"
-            shutil.rmtree(made, ignore_errors=True)
-            command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(made)]
-            subprocess.run([*command, *_WHEELS], check=True, timeout=_INSTALL_SECONDS)
-            made.rename(folder)
-    return folder
+    return {**_environment(), "PYTHONPATH": str(installed(_NAME, _WHEELS))}
 
 
 # ------------------------------------------------------------------------------ in their processes
