@@ -17,8 +17,8 @@ from adbc_driver_flightsql import dbapi
 _SECONDS = {
     f"adbc.flight.sql.rpc.timeout_seconds.{each}": "60" for each in ("fetch", "query", "update")
 }
-_FIRST = {"id": [1, 2], "name": ["ann", None]}
-_MORE = {"id": [3], "name": ["cy"]}
+_FIRST: dict[str, list[Any]] = {"id": [1, 2], "name": ["ann", None]}
+_MORE: dict[str, list[Any]] = {"id": [3], "name": ["cy"]}
 
 
 def _frame(library: str, columns: dict[str, list[Any]]) -> Any:
@@ -44,8 +44,8 @@ def main(location: str, schema: str, library: str) -> None:
         dbapi.connect(location, db_kwargs=_SECONDS, autocommit=True) as connection,
         connection.cursor() as cursor,
     ):
-        for mode, columns in (("create", _FIRST), ("append", _MORE)):
-            cursor.adbc_ingest("t", _frame(library, columns), mode=mode, db_schema_name=schema)
+        cursor.adbc_ingest("t", _frame(library, _FIRST), mode="create", db_schema_name=schema)
+        cursor.adbc_ingest("t", _frame(library, _MORE), mode="append", db_schema_name=schema)
         for by_spark in ("", " ORDER BY id"):
             cursor.execute(f"SELECT id, name FROM {schema}.t{by_spark}")
             found.append(sorted(_rows(library, cursor)))

@@ -102,9 +102,9 @@ def test_frames_are_ingested_and_read(server, lake, namespace, library):
         check=False,
     )
     assert not run.returncode, run.stderr[-3000:]
-    rows = [[1, "ann"], [2, None], [3, "cy"]]
-    assert json.loads(run.stdout) == [rows, rows]
-    assert sorted(values(find(lake, namespace, "t"), "id", "name")) == [tuple(row) for row in rows]
+    rows = [(1, "ann"), (2, None), (3, "cy")]
+    assert json.loads(run.stdout) == [list(map(list, rows))] * 2
+    assert sorted(values(find(lake, namespace, "t"), "id", "name")) == rows
 
 
 # --------------------------------------------------------------------------------------- parameters
