@@ -100,8 +100,7 @@ _SHORT = {
     "jdbc": {
         *("test_contract", "test_direct", "test_dml_model", "test_faults", "test_killed_server"),
         *("test_independent_readers", "test_many_files", "test_many_writers", "test_permissions"),
-        *("test_routes_agree", "test_secrets", "test_spark_run_kills", "test_table_changes"),
-        "test_upsert",
+        *("test_routes_agree", "test_secrets", "test_table_changes", "test_upsert"),
     },
     "rest": {
         *("test_contract", "test_dml_model", "test_permissions", "test_rest_away"),

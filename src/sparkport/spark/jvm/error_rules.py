@@ -88,6 +88,7 @@ CONDITIONS: dict[str, type[SparkportError]] = {
     "OPERATION_CANCELED": Cancelled,
     "PATH_NOT_FOUND": PreconditionFailed,
     "CONCURRENT_QUERY": Conflict,
+    "_LEGACY_ERROR_TEMP_0035": BadRequest,  # "Operation not allowed: …", by the parser
 }
 
 STATES: dict[str, type[SparkportError]] = {
