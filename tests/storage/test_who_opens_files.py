@@ -25,6 +25,8 @@ ALLOWED = {
     "lake/iceberg_commit.py": "Java reads the manifests that it has written for a commit",
     "write/java_files.py": "Java measures files, for tables that want unusual metrics",
     "ddl/create_table.py": "Java writes the metadata of new tables, and removes what is left",
+    "ddl/new_tables.py": "Java reads and removes the manifests of a table that is only drafted",
+    "write/spark_changes.py": "Java reads the manifests that Spark has written on a branch",
     "jvm/gateway.py": "Java reads metadata that only Spark can reach, and holds a lock",
     "jvm/hadoop_storage.py": "the storage of whatever only Hadoop knows",
     "jvm/session/": "jars, Java itself, and the database and lock of an embedded lake",

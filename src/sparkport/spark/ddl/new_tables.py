@@ -152,7 +152,7 @@ class NewTable(Unpublished):
         update = self._transaction.updateProperties()
         (update.remove(_DATA_PATH) if path is None else update.set(_DATA_PATH, path)).commit()
 
-    def read_table(self) -> Any:
+    def present_table(self) -> Any:
         """An org.apache.iceberg.Table as it is now. Unlike the transaction's, it can be scanned."""
         operations = self._operations.temp(self._metadata())
         return self._lake.gateway.jvm.org.apache.iceberg.BaseTable(operations, self.token)

@@ -133,7 +133,7 @@ class TransactionSources:
         """The plan of what a transaction has made, and what that reads of it."""
         made = transaction.made[identifier]
         if isinstance(made, NewTable):
-            return self.relation(made.read_table()), {made.token: identifier}
+            return self.relation(made.present_table()), {made.token: identifier}
         if not isinstance(made, NewView):
             raise NotFound(f"view {identifier} does not exist: this transaction has dropped it")
         if depth >= _MOST_VIEWS:

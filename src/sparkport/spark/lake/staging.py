@@ -147,7 +147,7 @@ class Staging:
         state: TableState | None,
         heading: Heading | None = None,
     ) -> None:
-        heading = heading or Heading.of(identifier, state)
+        is_new, heading = heading is not None, heading or Heading.of(identifier, state)
         in_store = area.folder_in_store()
         self.identifier = identifier
         self._state = state
@@ -158,7 +158,7 @@ class Staging:
         self._journal: _Journal = (
             _JournalInFolder(area, self.id, heading)
             if in_store is None
-            else _NotesInStore(in_store, heading)
+            else _NotesInStore(in_store, heading, is_new=is_new)
         )
         self._folder: Path | None = None
         self._locations: list[str] = []
@@ -347,9 +347,10 @@ class _JournalInFolder(_Journal):
 class _NotesInStore(_Journal):
     """The name of each file, and a note of the table by the server."""
 
-    def __init__(self, folder: StoreFolder, heading: Heading) -> None:
+    def __init__(self, folder: StoreFolder, heading: Heading, *, is_new: bool) -> None:
         self._folder = folder
         self._heading = heading
+        self._is_new = is_new
 
     def note(self, notes: Sequence[Mapping[str, str]]) -> None:
         folders = tuple(each["folder"] for each in notes if "folder" in each)
@@ -367,5 +368,5 @@ class _NotesInStore(_Journal):
 
     def end(self) -> None:
         """Forget what was made; the name of a file that a snapshot leads to does no harm."""
-        if not self._heading.metadata:
+        if self._is_new:
             self._folder.forget(self._heading.uuid)
