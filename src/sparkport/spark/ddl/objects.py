@@ -58,6 +58,8 @@ def _drop_iceberg_table(
     handle = None if lake.settings.keep_files else _readable(lake, identifier)
     is_own = handle is not None and folders.folder_is_own(lake, identifier, handle)
     is_purged = handle is not None and not is_own and _may_purge(lake, identifier, handle)
+    # Asked for before: afterwards the name may be another table's.
+    folder = "" if handle is None else str(handle.table.location()).rstrip("/")
     if handle is not None and is_purged and drop is None:
         is_dropped = lake.catalog.purge(entry, partial(_remove_named_files, lake, entry, handle))
     else:
@@ -68,7 +70,6 @@ def _drop_iceberg_table(
         raise NotFound(f"table {identifier} does not exist")
     if handle is None:
         return
-    folder = str(handle.table.location()).rstrip("/")
     # The table is dropped. Trouble with its files is only logged.
     if is_own:
         lake.attempt(
