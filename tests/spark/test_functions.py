@@ -227,6 +227,24 @@ def test_times_are_passed_as_the_instants_they_are(caller):
     assert found.to_pylist() == [{"n": moment, "z": moment.replace(tzinfo=datetime.timezone.utc)}]
 
 
+def test_dates_before_the_year_1000_are_passed_as_they_are(caller):
+    day = datetime.date(987, 6, 5)
+    assert caller.sql("SELECT ? AS d", pa.array([[day]])).to_pylist() == [{"d": day}]
+
+
+@pytest.mark.parametrize(
+    "beyond",
+    [
+        pa.array([4_000_000], pa.date32()),
+        pa.array([2**60], pa.timestamp("us")),
+        pa.array([2**60], pa.timestamp("us", "UTC")),
+    ],
+)
+def test_years_that_python_lacks_are_refused(beyond):
+    with pytest.raises(errors.BadRequest, match="pass it as text"):
+        markers(pa.ListArray.from_arrays([0, 1], beyond)[0])
+
+
 def test_a_marker_without_a_value_is_told(caller):
     with pytest.raises(errors.BadRequest, match="unbound parameter: x"):
         caller.sql("SELECT :x")

@@ -69,12 +69,11 @@ def literal(scalar: pa.Scalar) -> Column:
 def _timestamp(scalar: pa.Scalar) -> str:
     """A timestamp from its text in UTC: PySpark would read a Python time in this process's zone."""
     zone = scalar.type.tz
-    moment = (
-        scalar.cast(pa.timestamp("us", None if zone is None else "UTC"))
-        .as_py()
-        .replace(tzinfo=None)
-    )
-    text = moment.isoformat(" ", "microseconds")
+    try:
+        moment = scalar.cast(pa.timestamp("us", None if zone is None else "UTC")).as_py()
+    except (ValueError, OverflowError) as error:  # years that Python's calendar does not have
+        raise _as_text(scalar.type) from error
+    text = moment.replace(tzinfo=None).isoformat(" ", "microseconds")
     return f"TIMESTAMP_NTZ '{text}'" if zone is None else f"TIMESTAMP '{text}Z'"
 
 
@@ -82,8 +81,10 @@ def _plain(kind: pa.DataType, value: Any) -> Column:
     from pyspark.sql import functions as sql
 
     match value:
-        case bool() | float() | str() | bytes() | Decimal() | date():
+        case bool() | float() | str() | bytes() | Decimal():
             return sql.lit(value)
+        case date():  # PySpark writes the year 987 with three digits, which Spark refuses
+            return sql.expr(f"DATE '{value.isoformat()}'")
         case int() if -(2**63) <= value < 2**63:
             return sql.lit(value)
         case int():
@@ -91,7 +92,11 @@ def _plain(kind: pa.DataType, value: Any) -> Column:
         case UUID():
             return sql.lit(str(value))
         case _:
-            raise BadRequest(f"Spark SQL takes no argument of Arrow type {kind}: pass it as text")
+            raise _as_text(kind)
+
+
+def _as_text(kind: pa.DataType) -> BadRequest:
+    return BadRequest(f"Spark SQL takes no such value of Arrow type {kind}: pass it as text")
 
 
 _TOKENS = re.compile(
