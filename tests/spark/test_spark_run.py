@@ -11,7 +11,7 @@ import pytest
 from tests.spark.lake_tables import create, find, folder, insert, values
 from tests.spark.running import run
 
-from sparkport.catalog import Constraints, Context
+from sparkport.catalog import Constraints
 from sparkport.errors import BadRequest, ConstraintViolation, NotFound, NotWritable, SparkportError
 from sparkport.server import Server
 from sparkport.spark import LakeCatalog
@@ -205,14 +205,6 @@ def test_a_view_is_not_changed(lake, namespace, run, table):
         run("INSERT INTO v SELECT 1, 'x'")
     (report,) = run("INSERT INTO s SELECT id + 100, name FROM v")
     assert report["rows_inserted"] == 2
-
-
-def test_a_column_with_a_default_needs_a_value(lake, namespace, run, table):
-    find(lake, namespace, "t").set_default(Context(), "name", "'none'")
-    with pytest.raises(BadRequest, match="default of column name"):
-        run("INSERT INTO t (id) SELECT 9")
-    (report,) = run("INSERT INTO t (id, name) SELECT 9, 'x'")
-    assert report["rows_inserted"] == 1
 
 
 def test_declared_types_are_kept(lake, namespace, run):

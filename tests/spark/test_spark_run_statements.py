@@ -1,4 +1,4 @@
-"""What statements of `spark_run` may say: names, values, defaults, options; and what they count."""
+"""What statements of `spark_run` may say: names, values, options; and what they count."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.spark.lake_tables import create, field, find, insert, sql_name, values
+from tests.spark.lake_tables import create, find, insert, sql_name, values
 from tests.spark.running import Runner
 
 from sparkport.catalog import Constraints
@@ -154,34 +154,6 @@ def test_what_is_not_allowed_is_refused_with_the_reason(run: Runner, statement: 
     assert "branch_" not in str(caught.value), "the caller has named a table, no branch"
     assert "position" not in str(caught.value) or "SYNTAX_ERROR" in str(caught.value)
     assert run.left("t", "s") == before
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "INSERT INTO d VALUES (1, DEFAULT)",
-        "INSERT INTO d SELECT 1, default",
-        "INSERT INTO d (name, id) VALUES (DEFAULT, 2)",
-        "INSERT INTO d BY NAME SELECT 1 AS id",
-        "INSERT OVERWRITE d VALUES (1, DEFAULT)",
-        "UPDATE d SET name = DEFAULT",
-        "MERGE INTO d USING s ON d.id = s.id WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)",
-        "MERGE INTO d USING s ON d.id = s.id WHEN NOT MATCHED THEN INSERT (id, name) "
-        "VALUES (s.id, DEFAULT)",
-        "MERGE INTO d USING s ON d.id = s.id WHEN MATCHED THEN UPDATE SET name = DEFAULT",
-        "WITH x AS (SELECT 1 AS id) MERGE INTO d USING x ON d.id = x.id WHEN NOT MATCHED BY SOURCE "
-        "THEN UPDATE SET name = DEFAULT",
-    ],
-)
-def test_a_default_is_not_left_to_spark(run: Runner, statement: str) -> None:
-    """Spark would store NULL."""
-    columns = pa.schema([("id", pa.int64()), *field("name", pa.string(), "'none'")])
-    create(run.lake, run.namespace, "d", columns)
-    insert(run.lake, run.namespace, "d", "(2, 'x')")
-    with pytest.raises(BadRequest, match="does not know the default of column name"):
-        run(statement)
-    assert _rows(run, "d") == [(2, "x")]
-    assert run.counts("INSERT INTO d VALUES (3, 'DEFAULT')") == (1, 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ __all__ = [
     "ALLOWED",
     "ARITHMETIC",
     "CHANGING",
+    "CHANGING_PER_ROW",
     "CHANGING_WORDS",
     "COUNTED",
     "FIXED",
@@ -157,6 +158,9 @@ CHANGING = _words("now today uuid gen_random_uuid uuidv4 uuidv7 random nextval")
 They are for stored values, such as those of a DEFAULT, not for expressions that are evaluated
 again.
 """
+
+CHANGING_PER_ROW = _words("uuid gen_random_uuid uuidv4 uuidv7 random nextval")
+"""Those of them that give another value for each row of a statement; the others tell its time."""
 
 CHANGING_WORDS = _words("current_date current_time current_timestamp localtime localtimestamp")
 """Words without brackets that give another value every time, if no column has that name."""

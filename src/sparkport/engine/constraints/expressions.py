@@ -9,6 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from sparkport.catalog.names import folded
+from sparkport.engine.constraints.allowed import CHANGING_PER_ROW
 from sparkport.engine.constraints.parsing import (
     NotAnExpression,
     column_references,
@@ -29,6 +30,7 @@ __all__ = [
     "expect_per_row",
     "expect_rule",
     "expect_stored",
+    "is_one_value",
     "renamed_in",
     "unqualified",
     "used_columns",
@@ -105,6 +107,13 @@ def column_types(columns: pa.Schema) -> list[str]:
     """The types that DuckDB gives to the columns, as SQL."""
     with sandbox(columns=pa.Table.from_batches([], columns)) as connection:
         return [str(row[1]) for row in connection.execute("DESCRIBE columns").fetchall()]
+
+
+def is_one_value(default: str) -> bool:
+    """Whether a default gives all rows of a statement the same value, perhaps its time."""
+    return not any(
+        node.get("function_name", "").lower() in CHANGING_PER_ROW for node in nodes(parse(default))
+    )
 
 
 def used_columns(expression: str, columns: Sequence[str]) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from sparkport.errors import (
     SparkportError,
 )
 from sparkport.spark.functions.awaited_jobs import run_job
+from sparkport.spark.functions.column_defaults import ColumnDefaults
 from sparkport.spark.functions.creations import Creations
 from sparkport.spark.functions.query_sessions import QuerySessions
 from sparkport.spark.functions.statements import Statement
@@ -67,6 +68,7 @@ class RunStatements:
         self._sessions = QuerySessions(lake)
         self._plans = QueryPlans(lake.spark)
         self._writes = WritePlans(self._plans)
+        self._defaults = ColumnDefaults(lake.spark, self._writes)
         self._creates = CreatePlans(self._plans)
         self._sources = TransactionSources(lake, self._sessions, self._plans)
         self._tables = TableCreations(lake, self._plans, self._creates, self._sources)
@@ -123,7 +125,7 @@ class RunStatements:
             return write, self._make(ctx, statement, transaction)
 
         def check(base: TableState) -> None:
-            _expect_defaults(statement.title, write, base)
+            _expect_values(write, base)
             _expect_columns(statement.title, write, base)
             with _as_written(), self._session(statement) as session:
                 self._analysed(ctx, statement, session, base, target.sql)
@@ -212,6 +214,7 @@ class RunStatements:
         if renamed.target.identifier.sql != branch:
             raise BadRequest(f"{title} cannot tell which table is changed: name it schema.table")
         instead.expect_same(write.sources, renamed.sources, title)
+        parsed = self._defaults.filled(session, parsed, renamed, base, title)
         try:
             with translated(title):
                 analysed = self._plans.analyse(session, parsed)
@@ -295,28 +298,21 @@ def _as_written() -> Iterator[None]:
         raise
 
 
-def _expect_defaults(title: str, write: ParsedWrite, base: TableState) -> None:
-    """Refuse to leave a value to the default of a column, which Spark does not know.
+def _expect_values(write: ParsedWrite, base: TableState) -> None:
+    """Refuse to leave out a column without a default that takes no NULL.
 
-    Raises: BadRequest; ConstraintViolation for NULL, which is the default otherwise.
+    Raises: ConstraintViolation.
     """
     given = None if write.columns is None else {folded(name) for name in write.columns}
     own = {folded(each.name) for each in base.definition.columns}
-    if given is not None and write.operation != "merge" and not given <= own:
+    if given is None or (write.operation != "merge" and not given <= own):
         return  # Spark says which column the table does not have
     rules = base.definition.constraints
     without_null = {folded(name) for name in (*rules.not_null, *rules.primary_key)}
     for column in base.definition.columns:
-        is_left_out = given is not None and folded(column.name) not in given
-        if is_left_out and not default_of(column) and folded(column.name) in without_null:
+        if folded(column.name) in without_null - given and not default_of(column):
             message = f"NOT NULL constraint failed: {base.identifier.name}.{column.name}"
             raise ConstraintViolation(message, without_values=message)
-        if default_of(column) and (is_left_out or write.by_name or write.has_default):
-            raise BadRequest(
-                f"{title}: Spark does not know the default of column {column.name} of table "
-                f"{base.identifier}: list the columns, and give this one a value, too, other than "
-                "DEFAULT"
-            )
 
 
 def _expect_columns(title: str, write: ParsedWrite, base: TableState) -> None:

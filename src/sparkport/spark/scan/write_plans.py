@@ -149,15 +149,14 @@ class WritePlans:
             columns,
             assigned,
             by_name,
-            self._has_default(root, text),
+            re.search(r"\bdefault\b", text, re.IGNORECASE) is not None and self.has_default(root),
             reads_target,
             alias,
         )
 
-    def _has_default(self, root: Any, text: str) -> bool:
-        if re.search(r"\bdefault\b", text, re.IGNORECASE) is None:
-            return False
-        return any(name[-1].lower() == "default" for name in self._plans.names_in(root))
+    def has_default(self, parsed: Any) -> bool:
+        """Whether DEFAULT may stand for a value in a parsed plan."""
+        return any(name[-1].lower() == "default" for name in self._plans.names_in(parsed))
 
     def statement(self, parsed: Any) -> Any:
         """The node of the statement itself, without common tables."""
