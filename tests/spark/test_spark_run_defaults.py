@@ -73,6 +73,8 @@ def test_a_default_is_filled_in(run: Runner, statement: str) -> None:
         ("INSERT INTO d (name, id) VALUES (DEFAULT, 2)", "leave the column out"),
         ("INSERT OVERWRITE d VALUES (1, DEFAULT, 2)", "leave the column out"),
         ("INSERT INTO d BY NAME SELECT 1 AS id", "list the columns"),
+        ("UPDATE d SET name = concat(DEFAULT, 'x')", "DEFAULT by itself"),
+        ("UPDATE d SET n = 1 WHERE name = DEFAULT", "DEFAULT by itself"),
     ],
 )
 def test_a_default_is_not_left_to_spark(run: Runner, statement: str, remedy: str) -> None:
@@ -80,6 +82,21 @@ def test_a_default_is_not_left_to_spark(run: Runner, statement: str, remedy: str
     with pytest.raises(BadRequest, match=f"does not know the default of column name.*{remedy}"):
         run(statement)
     assert _rows(run) == [_OLD]
+
+
+def test_a_value_of_the_partition_is_no_default(run: Runner) -> None:
+    run(
+        "CREATE TABLE parts PARTITIONED BY (name) AS SELECT 1L AS id, 'a' AS name, 1 AS n "
+        "WHERE false"
+    )
+    parts = find(run.lake, run.namespace, "parts")
+    parts.set_default(Context(), "name", "'none'")
+    parts.set_default(Context(), "n", "7")
+    run("INSERT INTO parts PARTITION (name = 'x') (id) SELECT 1")
+    run("INSERT INTO parts PARTITION (NAME = 'y') (id, n) SELECT 2, 2")
+    run("INSERT INTO parts PARTITION (name) (id) SELECT 3")
+    found = values(find(run.lake, run.namespace, "parts"), "id", "name", "n")
+    assert sorted(found) == [(1, "x", 7), (2, "y", 2), (3, "none", 7)]
 
 
 def test_a_default_for_each_row_is_refused_where_it_is_needed(run: Runner) -> None:

@@ -57,7 +57,11 @@ class ColumnDefaults:
             values.refuse("list the columns instead of BY NAME")
         filled = self._statement(_Filling(session, write, values), parsed)
         if write.has_default and self._writes.has_default(filled):
-            values.refuse("leave the column out of the list instead of writing DEFAULT")
+            values.refuse(
+                "write DEFAULT by itself, as in SET a = DEFAULT"
+                if write.operation in ("update", "merge")
+                else "leave the column out of the list instead of writing DEFAULT"
+            )
         return filled
 
     def _statement(self, filling: _Filling, node: Any) -> Any:

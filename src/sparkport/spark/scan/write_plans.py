@@ -113,6 +113,8 @@ class WritePlans:
                 reads_target = operation == "overwrite"  # INSERT INTO … REPLACE WHERE …
                 if operation == "insert":
                     columns = _texts(root.userSpecifiedCols()) or None
+                    if columns is not None:
+                        columns += _fixed_partitions(root)
                     operation = "overwrite" if root.overwrite() else "insert"
                     by_name = bool(root.byName())
                 has_alias = True  # its columns cannot be named with the table's name
@@ -251,6 +253,12 @@ def _assigned(assignments: Any) -> list[str]:
         parts = [str(part) for part in _each(each.key().nameParts())]
         found += parts  # an alias of the table among them does no harm
     return found
+
+
+def _fixed_partitions(root: Any) -> tuple[str, ...]:
+    """The columns that PARTITION (p = …) gives a value."""
+    given = ((each._1(), each._2()) for each in _each(root.partitionSpec()))
+    return tuple(str(name) for name, value in given if value.isDefined())
 
 
 def _texts(sequence: Any) -> tuple[str, ...]:
