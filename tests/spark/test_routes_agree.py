@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -69,9 +69,21 @@ PARTITIONED = (
 )
 
 
+class Route(NamedTuple):
+    """A client of a server that uses a single route."""
+
+    client: DuckDBClient
+    catalog: LakeCatalog
+
+    def look_again(self) -> None:
+        """Show what others have changed, now rather than some seconds later."""
+        self.catalog._lake.changed()
+        self.client.detach()
+
+
 @pytest.fixture(scope="module")
-def routes(lake: LakeCatalog, place: Place) -> Iterator[dict[str, DuckDBClient]]:
-    """Clients of servers that use a single route each."""
+def routes(lake: LakeCatalog, place: Place) -> Iterator[dict[str, Route]]:
+    """The routes by name."""
     settings = {
         "in place": LakeSettings(in_place_bytes=1 << 40, statistics=False),
         "tasks": LakeSettings(in_place_bytes=-1, endpoint_bytes=1, endpoints=2, statistics=False),
@@ -95,7 +107,7 @@ def routes(lake: LakeCatalog, place: Place) -> Iterator[dict[str, DuckDBClient]]
         # In place DuckDB reads even small tables with a filter. Spark's workers do not know of it.
         patch.setattr(part_reader, "_MANY_ROWS", 1)
         yield {
-            name: DuckDBClient(server.location, each.name, timeout=60)
+            name: Route(DuckDBClient(server.location, each.name, timeout=60), each)
             for name, each in catalogs.items()
         }
     for catalog in catalogs.values():
@@ -188,8 +200,8 @@ def test_every_route_returns_what_spark_sql_returns(lake, namespace, routes, see
     names = ["i", "l", "s", "y", *chance.sample([n for n in TYPES if n not in "ilsy"], 6)]
     table = f"`{lake.spark_catalog}`.{namespace}.t{seed}"
     own = _changed(chance, lake, table, names)
-    for client in routes.values():
-        client.detach()
+    for route in routes.values():
+        route.look_again()
     everything = lake.spark.sql(f"SELECT *, _row_id AS rowid FROM {table}").toArrow()
     for number in range(6):
         wanted = chance.sample(own, chance.randint(1, len(own)))
@@ -200,8 +212,8 @@ def test_every_route_returns_what_spark_sql_returns(lake, namespace, routes, see
             column = chance.choice([name for name in own if name in TYPES])
             where = chance.choice(TYPES[column][2:]).format(c=f'"{column}"')
         expected = None
-        for name, client in routes.items():
-            found = client.scan(namespace, f"t{seed}", shown, where=where)
+        for name, route in routes.items():
+            found = route.client.scan(namespace, f"t{seed}", shown, where=where)
             if expected is None:
                 expected = _by_duckdb(everything, shown, where)
             assert _rows(found) == expected, f"seed {seed}, {name}: {shown} where {where}"
@@ -226,12 +238,12 @@ def test_a_filter_of_many_rows_keeps_the_same_by_every_route(lake, namespace, ro
     sql(f"DELETE FROM {table} WHERE l % 2 = 0 AND l < 150000")
     sql(f"ALTER TABLE {table} ALTER COLUMN i TYPE BIGINT")
     everything = sql(f"SELECT *, _row_id AS rowid FROM {table}").toArrow()
-    for client in routes.values():
-        client.detach()
+    for route in routes.values():
+        route.look_again()
     for where in ("i = 7 AND s <> 'text 57'", "lower(s) = 'text 57' AND l < 190000"):
         expected = _by_duckdb(everything, ["s", "i", "rowid"], where)
-        for name, client in routes.items():
-            found = client.scan(namespace, "many", ["s", "i", "rowid"], where=where)
+        for name, route in routes.items():
+            found = route.client.scan(namespace, "many", ["s", "i", "rowid"], where=where)
             assert _rows(found) == expected, f"{name}: {where}"
 
 
