@@ -168,7 +168,7 @@ CHANGES: dict[str, tuple[str, Needs]] = {
 
 
 class _Lakes:
-    """Lake `near`, which the callers know in part, and lake `far`, which none of them does."""
+    """Lake `near`, which the callers know in part, and lake `faraway`, which none of them does."""
 
     def __init__(self, near: LakeCatalog, callers: dict[str, _Caller]) -> None:
         self.near = near
@@ -198,7 +198,7 @@ def lakes(tmp_path_factory: pytest.TempPathFactory, lake: LakeCatalog) -> Iterat
     with ExitStack() as stack:
         catalogs = [
             stack.enter_context(LakeCatalog(tmp_path_factory.mktemp(name), name=name))
-            for name in ("near", "far")
+            for name in ("near", "faraway")
         ]
         near, far = catalogs
         for catalog, schema, tables in (
@@ -366,7 +366,7 @@ NAMINGS = {
 HIDDEN = {
     "table": ("a.hidden", "a.absent"),
     "schema": ("b.t", "c.t"),
-    "catalog": ("far.a.t", "fur.a.t"),
+    "catalog": ("faraway.a.t", "nowhere.a.t"),
     "in another case": ("a.HIDDEN", "a.ABSENT"),
 }
 
@@ -383,7 +383,7 @@ def test_what_is_hidden_looks_like_what_is_absent(lakes: _Lakes, who: str, route
                     lambda: ROUTES[route](caller, text.format(name))  # noqa: B023
                 )
                 found.append((code, words.replace(name, "…")))
-            differs_by_catalog = kind == "catalog" and "far" in found[0][1] + found[1][1]
+            differs_by_catalog = kind == "catalog" and "faraway" in found[0][1] + found[1][1]
             if found[0] != found[1] and not differs_by_catalog:
                 wrong.append((naming, kind, *found))
             if "taken" in (found[0][0], found[1][0]):

@@ -36,8 +36,12 @@ def _scratch_folders() -> set[Path]:
 
 
 def _seen(lake: LakeCatalog, folder: Path) -> tuple[Any, ...]:
-    """All that anybody could notice of the lake and its session."""
-    files = {(path, path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
+    """All that anybody could notice of the lake and its session.
+
+    A running server touches its locks now and then.
+    """
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock"]
+    files = {(path, path.stat().st_mtime_ns) for path in paths if path.name != "lock"}
     return lake.version(Context()), files, dict(lake.spark.conf.getAll), _scratch_folders()
 
 
